@@ -1,0 +1,19 @@
+#include "base/dtype.h"
+
+static const struct {
+  const char *name;
+  size_t size;
+} TYPES[DT_COUNT] = {
+    [DT_NONE] = {"undefined", 0},      [DT_F32] = {"float32", 4},         [DT_U8] = {"uint8", 1},
+    [DT_I8] = {"int8", 1},             [DT_U16] = {"uint16", 2},          [DT_I16] = {"int16", 2},
+    [DT_I32] = {"int32", 4},           [DT_I64] = {"int64", 8},           [DT_STRING] = {"string", 0},
+    [DT_BOOL] = {"bool", 1},           [DT_F16] = {"float16", 2},         [DT_F64] = {"float64", 8},
+    [DT_U32] = {"uint32", 4},          [DT_U64] = {"uint64", 8},          [DT_C64] = {"complex64", 8},
+    [DT_C128] = {"complex128", 16},    [DT_BF16] = {"bfloat16", 2},       [DT_F8E4M3FN] = {"float8e4m3fn", 1},
+    [DT_F8E4M3FNUZ] = {"float8e4m3fnuz", 1}, [DT_F8E5M2] = {"float8e5m2", 1}, [DT_F8E5M2FNUZ] = {"float8e5m2fnuz", 1},
+    [DT_U4] = {"uint4", 0},            [DT_I4] = {"int4", 0},             [DT_F4E2M1] = {"float4e2m1", 0},
+    [DT_U2] = {"uint2", 0},            [DT_I2] = {"int2", 0},             [DT_F8E8M0] = {"float8e8m0", 1},
+};
+
+const char *dtype_name(dtype t) { return t >= 0 && t < DT_COUNT ? TYPES[t].name : "undefined"; }
+size_t dtype_size(dtype t) { return t >= 0 && t < DT_COUNT ? TYPES[t].size : 0; }

@@ -1,0 +1,27 @@
+// One session's MLX side. Invariants: all MLX work of a session runs on the engine's one worker thread; engine_run may be
+// called from any thread, also concurrently, and returns when the outputs are written.
+#pragma once
+#include "base/log.h"
+#include "base/opts.h"
+#include "plan/program.h"
+#include "run/io.h"
+
+typedef enum { ROUTE_EAGER = 0, ROUTE_GENERAL, ROUTE_DECODE, ROUTE_PREFILL, ROUTE_COUNT } route_kind;
+const char *route_name(route_kind r);  // "eager", "general", "decode", "prefill"
+
+typedef struct engine engine;
+typedef struct kernel kernel;  // a program and its cached closures
+
+// device: DEVICE_AUTO takes the GPU when MLX has one. log must outlive the engine. NULL with an error.
+engine *engine_new(const opts *o, log_sink log, err *e);
+void engine_free(engine *en);  // after all its kernels; NULL is fine
+mx_device engine_device(const engine *en);
+// Finished runs by route.
+void engine_counts(const engine *en, uint64_t runs[ROUTE_COUNT]);
+
+kernel *engine_build(engine *en, graph *g, err *e);  // takes g, also on failure
+bool engine_run(engine *en, kernel *k, const run_io *io, err *e);
+void engine_release(engine *en, kernel *k);  // NULL is fine
+
+// The device that DEVICE_AUTO means here.
+mx_device engine_default_device(const opts *o, err *e);

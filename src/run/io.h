@@ -1,0 +1,20 @@
+// The border of a run. Invariant: inputs are only read, each output is written once, in row-major order.
+#pragma once
+#include "base/err.h"
+#include "graph/graph.h"
+#include "mx/mx.h"
+
+struct cpu_pool;
+
+typedef struct run_io {
+  const tensor *in;  // in the order of the graph's inputs; data valid during the run
+  size_t n_in, n_out;
+  // Memory for output i of that shape, owned by the host; NULL with an error. Called once an output, from the worker.
+  void *(*output)(void *host, size_t i, const int64_t *dims, int rank, err *e);
+  void *host;
+  const struct cpu_pool *pool;  // the host's threads; NULL for none
+} run_io;
+
+mx_ints io_shape(mx_scope *s, const tensor *t);           // fails the scope for a shape that MLX cannot hold
+bool io_wrap(mx_scope *s, const graph *g, const run_io *io, mx *values);  // inputs into values[value id]
+bool io_write(mx_scope *s, const graph *g, const run_io *io, const mx *values, err *e);  // evaluates, then copies out
