@@ -76,6 +76,13 @@ def newest_record(after: int) -> dict[str, Any]:
     return max(records, key=lambda record: record["id"])
 
 
+def record_with_id(identity: int) -> dict[str, Any]:
+    for record in describe("sessions"):
+        if record["id"] == identity:
+            return dict(record)
+    raise CliError(f"the provider's library no longer lists session {identity}")
+
+
 def claims_of(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: record[key] for key in ("nodes", "claimed", "groups", "declined", "device")}
 
