@@ -211,8 +211,8 @@ const op_row ops_reduce[] = {
     OP("", "ReduceLogSumExp", 1, ANY, reduce_claim, reduce_log_sum_exp, .host_in = IN(1)),
     OP("", "ReduceMax", 1, ANY, reduce_extreme_claim, reduce_max, .host_in = IN(1)),
     OP("", "ReduceMin", 1, ANY, reduce_extreme_claim, reduce_min, .host_in = IN(1)),
-    OP("", "ArgMax", 1, ANY, arg_claim, arg_max),
-    OP("", "ArgMin", 1, ANY, arg_claim, arg_min),
+    OP("", "ArgMax", 1, ANY, arg_claim, arg_max, .host_in = 0),
+    OP("", "ArgMin", 1, ANY, arg_claim, arg_min, .host_in = 0),
     OP("", "CumSum", 11, ANY, arg_claim, cum_sum, .host_in = IN(1)),
     OP("", "CumProd", 26, ANY, arg_claim, cum_prod, .host_in = IN(1)),
     {0}};
