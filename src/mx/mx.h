@@ -23,7 +23,9 @@ typedef struct mx_ints {  // a shape, a list of axes, a permutation, strides
   int n;
   int v[MX_MAX_RANK];
 } mx_ints;
+#ifndef __cplusplus
 #define MXI(...) ((mx_ints){(int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), {__VA_ARGS__}})
+#endif
 
 // ---- runtime ------------------------------------------------------------------------------------------------------
 typedef enum { MX_CPU = 0, MX_GPU = 1 } mx_device;

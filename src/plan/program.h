@@ -11,8 +11,6 @@ typedef struct step {
   const op_row *row;
   void *prepared;  // from row->prepare
   op_memo memo;
-  const size_t *dies;  // values that no later step reads
-  size_t n_dies;
 } step;
 
 typedef struct program {
@@ -22,6 +20,7 @@ typedef struct program {
   size_t n_steps;
   mx_held **constants;  // by value id; NULL for what is not constant or lives in packed form
   uint32_t traits;      // union over the steps
+  size_t max_in, max_out;  // the widest step
 } program;
 
 // Takes g, also on failure. Runs on the worker. NULL with an error for a node without a row.

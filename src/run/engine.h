@@ -5,9 +5,7 @@
 #include "base/opts.h"
 #include "plan/program.h"
 #include "run/io.h"
-
-typedef enum { ROUTE_EAGER = 0, ROUTE_GENERAL, ROUTE_DECODE, ROUTE_PREFILL, ROUTE_COUNT } route_kind;
-const char *route_name(route_kind r);  // "eager", "general", "decode", "prefill"
+#include "run/kinds.h"
 
 typedef struct engine engine;
 typedef struct kernel kernel;  // a program and its cached closures

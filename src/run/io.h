@@ -17,4 +17,5 @@ typedef struct run_io {
 
 mx_ints io_shape(mx_scope *s, const tensor *t);           // fails the scope for a shape that MLX cannot hold
 bool io_wrap(mx_scope *s, const graph *g, const run_io *io, mx *values);  // inputs into values[value id]
-bool io_write(mx_scope *s, const graph *g, const run_io *io, const mx *values, err *e);  // evaluates, then copies out
+// Computes outs[0..n_out), lets go of everything else in the scope, and copies them out.
+bool io_write(mx_scope *s, const run_io *io, mx *outs, err *e);

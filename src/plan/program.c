@@ -1,0 +1,101 @@
+#include "plan/program.h"
+
+#include <limits.h>
+
+#include "ops/registry.h"
+
+static bool make_step(program *p, step *st, const node *n, err *e) {
+  st->n = n;
+  st->row = registry_find(n->domain, n->op_type, n->since);
+  if (!st->row)
+    return FAIL(e, ERR_UNSUPPORTED, "node '%s': no translation for %s:%s version %d", n->name, n->domain, n->op_type, n->since);
+  if (st->row->prepare) {
+    st->prepared = st->row->prepare(n, p->device, e);
+    if (!err_ok(e)) return err_add(e, "node '%s' (%s): ", n->name, n->op_type);
+  }
+  p->traits |= st->row->traits;
+  if (n->n_in > p->max_in) p->max_in = n->n_in;
+  if (n->n_out > p->max_out) p->max_out = n->n_out;
+  return true;
+}
+
+// A constant is kept as an array unless every use of it went into a packed form.
+static void mark_used(const program *p, bool *used) {
+  for (size_t i = 0; i < p->n_steps; i++) {
+    const step *st = &p->steps[i];
+    for (size_t k = 0; k < st->n->n_in; k++) {
+      bool packed = st->prepared && k < 32 && (st->row->prepared_in & IN(k));
+      if (st->n->in[k] && !packed) used[st->n->in[k]->id] = true;
+    }
+  }
+  for (size_t i = 0; i < p->g->n_outputs; i++) used[p->g->outputs[i]->id] = true;
+}
+
+static bool constant_shape(const value *v, mx_ints *shape, err *e) {
+  const tensor *t = v->constant;
+  size_t count, bytes;
+  *shape = (mx_ints){.n = t->rank};
+  if (t->rank > MX_MAX_RANK) return FAIL(e, ERR_UNSUPPORTED, "constant '%s' has rank %d", v->name, t->rank);
+  if (!dims_count(t->dims, t->rank, &count) || !size_mul(count, dtype_size(t->type), &bytes) || bytes != t->bytes)
+    return FAIL(e, ERR_INVALID, "constant '%s' holds %zu bytes, which its shape and type do not give", v->name, t->bytes);
+  for (int i = 0; i < t->rank; i++) {
+    if (t->dims[i] > INT_MAX) return FAIL(e, ERR_UNSUPPORTED, "constant '%s' has a dimension over 2^31", v->name);
+    shape->v[i] = (int)t->dims[i];
+  }
+  return true;
+}
+
+static bool hold_constant(program *p, mx_scope *s, const value *v, err *e) {
+  mx_ints shape;
+  if (!constant_shape(v, &shape, e)) return false;
+  mx x = mx_from(s, v->constant->data, v->constant->type, shape);
+  p->constants[v->id] = mx_hold(x);
+  if (p->constants[v->id]) return true;
+  *e = *mx_error(s);
+  if (err_ok(e)) FAIL(e, ERR_NO_MEMORY, "out of memory");
+  return err_add(e, "constant '%s': ", v->name);
+}
+
+static bool hold_constants(program *p, err *e) {
+  graph *g = p->g;
+  bool *used = ARENA_ARRAY(g->mem, bool, g->n_values);
+  p->constants = ARENA_ARRAY(g->mem, mx_held *, g->n_values);
+  mx_scope *s = mx_scope_new(p->device);
+  bool ok = used && p->constants && s;
+  if (!ok) FAIL(e, ERR_NO_MEMORY, "out of memory for a program");
+  if (ok) mark_used(p, used);
+  for (size_t i = 0; ok && i < g->n_values; i++)
+    if (used[i] && g->values[i]->constant) ok = hold_constant(p, s, g->values[i], e);
+  mx_scope_free(s);
+  return ok;
+}
+
+program *program_new(graph *g, mx_device device, err *e) {
+  program *p = ARENA_NEW(g->mem, program);
+  step *steps = p ? ARENA_ARRAY(g->mem, step, g->n_nodes) : NULL;
+  if (!steps) {
+    graph_free(g);
+    FAIL(e, ERR_NO_MEMORY, "out of memory for a program");
+    return NULL;
+  }
+  *p = (program){.g = g, .device = device, .steps = steps};
+  bool ok = true;
+  while (ok && p->n_steps < g->n_nodes) {
+    ok = make_step(p, &steps[p->n_steps], &g->nodes[p->n_steps], e);
+    p->n_steps++;
+  }
+  if (ok && hold_constants(p, e)) return p;
+  program_free(p);
+  return NULL;
+}
+
+void program_free(program *p) {
+  if (!p) return;
+  for (size_t i = 0; i < p->n_steps; i++) {
+    step *st = &p->steps[i];
+    if (st->prepared && st->row->unprepare) st->row->unprepare(st->prepared);
+    op_memo_clear(&st->memo);
+  }
+  for (size_t i = 0; p->constants && i < p->g->n_values; i++) mx_held_free(p->constants[i]);
+  graph_free(p->g);
+}

@@ -1,0 +1,20 @@
+#include "run/config.h"
+
+#include <stddef.h>
+
+static const run_config ROWS[] = {
+    {.kind = ROUTE_DECODE, .shapeless = true, .kv_alias = true, .rope_as_data = true, .delta_copyout = true},
+    {.kind = ROUTE_GENERAL, .contiguous_outputs = true},
+    {.kind = ROUTE_PREFILL, .kv_alias = true, .rope_as_data = true, .delta_copyout = true},
+};
+
+const run_config *run_config_of(route_kind kind) {
+  for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++)
+    if (ROWS[i].kind == kind) return &ROWS[i];
+  return NULL;
+}
+
+const char *route_name(route_kind r) {
+  static const char *const names[ROUTE_COUNT] = {"eager", "general", "decode", "prefill"};
+  return r >= 0 && r < ROUTE_COUNT ? names[r] : "?";
+}

@@ -1,0 +1,42 @@
+#include "run/io.h"
+
+#include <limits.h>
+
+mx_ints io_shape(mx_scope *s, const tensor *t) {
+  mx_ints shape = {0};
+  if (t->rank > MX_MAX_RANK) mx_fail(s, ERR_UNSUPPORTED, "an input has rank %d; MLX holds at most %d", t->rank, MX_MAX_RANK);
+  else
+    for (int i = 0; i < t->rank; i++) {
+      if (t->dims[i] < 0 || t->dims[i] > INT_MAX)
+        mx_fail(s, ERR_UNSUPPORTED, "an input has a dimension of %lld", (long long)t->dims[i]);
+      shape.v[shape.n++] = t->dims[i] < 0 || t->dims[i] > INT_MAX ? 0 : (int)t->dims[i];
+    }
+  return shape;
+}
+
+bool io_wrap(mx_scope *s, const graph *g, const run_io *io, mx *values) {
+  if (io->n_in != g->n_inputs)
+    mx_fail(s, ERR_INTERNAL, "%zu inputs for a program of %zu", io->n_in, g->n_inputs);
+  for (size_t i = 0; i < io->n_in && mx_ok(s); i++) {
+    mx_ints shape = io_shape(s, &io->in[i]);
+    values[g->inputs[i]->id] = mx_wrap(s, io->in[i].data, io->in[i].type, shape);
+  }
+  return mx_ok(s);
+}
+
+static bool write_one(const run_io *io, size_t i, mx x, err *e) {
+  int64_t dims[MX_MAX_RANK];
+  mx_ints shape = mx_shape(x);
+  for (int k = 0; k < shape.n; k++) dims[k] = shape.v[k];
+  void *dst = io->output(io->host, i, dims, shape.n, e);
+  return err_ok(e) && mx_copy_out(x, dst, mx_size(x) * dtype_size(mx_dtype(x)));
+}
+
+bool io_write(mx_scope *s, const run_io *io, mx *outs, err *e) {
+  for (size_t i = 0; i < io->n_out && mx_ok(s); i++) outs[i] = mx_contiguous(outs[i]);
+  mx_scope_keep(s, outs, io->n_out);
+  mx_eval(s, outs, io->n_out);
+  for (size_t i = 0; i < io->n_out && mx_ok(s) && err_ok(e); i++) write_one(io, i, outs[i], e);
+  if (!mx_ok(s) && err_ok(e)) *e = *mx_error(s);
+  return err_ok(e);
+}
