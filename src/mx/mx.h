@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/dtype.h"
-#include "base/err.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "base/dtype.h"
+#include "base/err.h"
 
 enum { MX_MAX_RANK = 10 };
 typedef struct mx_scope mx_scope;
