@@ -30,7 +30,9 @@ def report_of(*arguments: str) -> dict:
 
 
 def save(path: Path, nodes: list, inputs: dict, outputs: dict, opset: int = 20) -> str:
-    declare = lambda items: [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in items.items()]
+    def declare(items: dict) -> list:
+        return [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in items.items()]
+
     graph = helper.make_graph(nodes, "model", declare(inputs), declare(outputs))
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset)])
     onnx.checker.check_model(model)

