@@ -48,8 +48,8 @@ def smollm2_folder() -> Path:
 
 def answer_with(provider: str, folder: Path, arguments: argparse.Namespace, show: bool) -> Answer:
     """Opens the model, answers once to warm up, then answers with the clock running; `show` streams the text."""
-    tokenizer = load_tokenizer(folder)
     model = Decoder(folder, provider, threads=arguments.threads, shared_cache=arguments.shared_cache)
+    tokenizer = load_tokenizer(folder)
     prompt = encode_chat(tokenizer, model.facts, [{"role": "user", "content": arguments.prompt}])
     for _ in model.generate(prompt, 3):  # a prefill and two steps: what a provider compiles, it compiles here
         pass
@@ -61,6 +61,8 @@ def answer_with(provider: str, folder: Path, arguments: argparse.Namespace, show
             tokens.append(token)
             yield token
 
+    if show:
+        print("answer   ", end="", flush=True)
     for piece in stream_text(tokenizer, noted()):
         if show:
             print(piece, end="", flush=True)
@@ -70,7 +72,7 @@ def answer_with(provider: str, folder: Path, arguments: argparse.Namespace, show
 def language_part(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.model_dir) if arguments.model_dir else smollm2_folder()
     print(f"model    {folder.name}   threads {arguments.threads}")
-    print(f"prompt   {arguments.prompt}\nanswer   ", end="", flush=True)
+    print(f"prompt   {arguments.prompt}")
     shown = arguments.providers[0]
     answers = {name: answer_with(name, folder, arguments, name == shown) for name in arguments.providers}
     print("\n")
