@@ -9,8 +9,8 @@
 static const double serial_work = 65536;
 
 enum {
-  ROW_CHUNK = 256,        // rows that one unit of a large product takes, so that its slice of x stays in cache
-  GEMM_K = 192            // weights along k expanded at a time, so that they stay in the first-level cache
+  ROW_CHUNK = 256,  // rows that one unit of a large product takes, so that its slice of x stays in cache
+  GEMM_K = 192      // weights along k expanded at a time, so that they stay in the first-level cache
 };
 
 // ---- choice of kernels
