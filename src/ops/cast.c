@@ -19,9 +19,9 @@ static void cast_op(op *o) { out(o, 0, in(o, 0)); }
 static void bit_cast_op(op *o) { out(o, 0, mx_view(in(o, 0), want_type(o, 0))); }
 
 const op_row ops_cast[] = {
-    OP("", "Cast", 1, ANY, claim_cast, cast_op, 0, OP_CHEAP),
-    OP("", "CastLike", 15, ANY, claim_cast, cast_op, 0, OP_CHEAP),
-    OP("", "Identity", 1, ANY, claim_cast, cast_op, 0, OP_CHEAP),
-    OP("", "BitCast", 26, ANY, claim_bit_cast, bit_cast_op, 0, OP_CHEAP),
+    OP("", "Cast", 1, ANY, claim_cast, cast_op, .traits = OP_CHEAP),
+    OP("", "CastLike", 15, ANY, claim_cast, cast_op, .traits = OP_CHEAP),
+    OP("", "Identity", 1, ANY, claim_cast, cast_op, .traits = OP_CHEAP),
+    OP("", "BitCast", 26, ANY, claim_bit_cast, bit_cast_op, .traits = OP_CHEAP),
     {0},
 };
