@@ -94,20 +94,20 @@ for op, centred in (("SkipLayerNormalization", True), ("SkipSimplifiedLayerNorma
             y, mean, inv = trailing(total, gamma, beta if centred and more and more[0] is not None else None, -1, 1e-12,
                                     centred)
             mean = mean if centred else 0 * mean
-            f.case(op, 17, [v, skip, gamma] + more, domain=MS, want=[y], out_types=[dtype], tol=TOL[dtype])
-            f.case(op, 17, [v, skip, gamma] + more, domain=MS, want=[y, total], outs=4, skip_outs=(1, 2),
+            f.case(op, 1, [v, skip, gamma] + more, domain=MS, want=[y], out_types=[dtype], tol=TOL[dtype])
+            f.case(op, 1, [v, skip, gamma] + more, domain=MS, want=[y, total], outs=4, skip_outs=(1, 2),
                    out_types=[dtype, F32, F32, dtype], tol=TOL[dtype])
-            f.case(op, 17, [v, skip, gamma] + more, domain=MS, want=[y, mean, inv, total], outs=4,
+            f.case(op, 1, [v, skip, gamma] + more, domain=MS, want=[y, mean, inv, total], outs=4,
                    out_types=[dtype, F32, F32, dtype], tol=TOL[dtype])
     v, gamma = data((2, 3, 8)), data((8,))
-    f.case(op, 17, [v, data((2, 3, 8)), gamma], domain=MS, attrs={"epsilon": 1e-3}, outs=4, tol=TOL[F32])
-    f.case(op, 17, [v, data((2, 3, 8)), gamma], domain=MS, tol=TOL[F32])
-    f.case(op, 17, [v, data((1, 3, 8)), gamma], domain=MS, outs=4, skip_outs=(1, 2), tol=TOL[F32])
-    f.case(op, 17, [v, data((3, 8)), gamma], domain=MS, outs=4, skip_outs=(1, 2), tol=TOL[F32])
-    f.case(op, 17, [v[0], data((3, 8)), gamma], domain=MS, tol=TOL[F32], name="rank 2")
-    f.case(op, 17, [np.zeros((0, 3, 8), F32), np.zeros((0, 3, 8), F32), gamma], domain=MS, outs=4, skip_outs=(1, 2),
+    f.case(op, 1, [v, data((2, 3, 8)), gamma], domain=MS, attrs={"epsilon": 1e-3}, outs=4, tol=TOL[F32])
+    f.case(op, 1, [v, data((2, 3, 8)), gamma], domain=MS, tol=TOL[F32])
+    f.case(op, 1, [v, data((1, 3, 8)), gamma], domain=MS, outs=4, skip_outs=(1, 2), tol=TOL[F32])
+    f.case(op, 1, [v, data((3, 8)), gamma], domain=MS, outs=4, skip_outs=(1, 2), tol=TOL[F32])
+    f.case(op, 1, [v[0], data((3, 8)), gamma], domain=MS, tol=TOL[F32], name="rank 2")
+    f.case(op, 1, [np.zeros((0, 3, 8), F32), np.zeros((0, 3, 8), F32), gamma], domain=MS, outs=4, skip_outs=(1, 2),
            want=[np.zeros((0, 3, 8), F32)] * 2, out_types=[F32] * 4)
-    f.declines(op, 17, [v.astype(F64)] * 2 + [gamma.astype(F64)], domain=MS, why="type float64")
+    f.declines(op, 1, [v.astype(F64)] * 2 + [gamma.astype(F64)], domain=MS, why="type float64")
 
 # ---- EmbedLayerNormalization -----------------------------------------------------------------------------------------
 for dtype in (F32, F16):
@@ -119,16 +119,16 @@ for dtype in (F32, F16):
     at = np.array([[5, 1, 0], [3, 3, 3]], np.int32)
     tables = [words, positions, segments, gamma, beta]
     kw = {"domain": MS, "tol": TOL[dtype]}
-    f.case("EmbedLayerNormalization", 17, [ids, types] + tables + [mask], outs=3, **kw)
-    f.case("EmbedLayerNormalization", 17, [ids, types] + tables, outs=2, attrs={"epsilon": 1e-5}, **kw)
-    f.case("EmbedLayerNormalization", 17, [ids, None, words, positions, None, gamma, beta, mask], outs=2, **kw)
-    f.case("EmbedLayerNormalization", 17, [ids, types] + tables + [mask, at], outs=3, **kw)
-    f.case("EmbedLayerNormalization", 17, [ids, types] + tables + [None, at[:1]], outs=3, skip_outs=(1,), **kw)
-f.fails("EmbedLayerNormalization", 17, [ids + 3, types] + tables, domain=MS, outs=2, why="out of range",
+    f.case("EmbedLayerNormalization", 1, [ids, types] + tables + [mask], outs=3, **kw)
+    f.case("EmbedLayerNormalization", 1, [ids, types] + tables, outs=2, attrs={"epsilon": 1e-5}, **kw)
+    f.case("EmbedLayerNormalization", 1, [ids, None, words, positions, None, gamma, beta, mask], outs=2, **kw)
+    f.case("EmbedLayerNormalization", 1, [ids, types] + tables + [mask, at], outs=3, **kw)
+    f.case("EmbedLayerNormalization", 1, [ids, types] + tables + [None, at[:1]], outs=3, skip_outs=(1,), **kw)
+f.fails("EmbedLayerNormalization", 1, [ids + 3, types] + tables, domain=MS, outs=2, why="out of range",
         out_types=[F16, np.int32])
-f.fails("EmbedLayerNormalization", 17, [ids, types + 1] + tables, domain=MS, outs=2, why="out of range",
+f.fails("EmbedLayerNormalization", 1, [ids, types + 1] + tables, domain=MS, outs=2, why="out of range",
         out_types=[F16, np.int32])
-f.fails("EmbedLayerNormalization", 17, [ids - 1, types] + tables, domain=MS, outs=2, why="out of range",
+f.fails("EmbedLayerNormalization", 1, [ids - 1, types] + tables, domain=MS, outs=2, why="out of range",
         out_types=[F16, np.int32])
 
 # ---- BatchNormalization ----------------------------------------------------------------------------------------------
