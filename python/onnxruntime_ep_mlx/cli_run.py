@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from .cli_common import (CliError, claim_summary, claims_of, first_line, load_model, open_cpu_session, open_mlx_session, operator_of,
-                         print_json, print_table)
+from .cli_common import CliError, claim_summary, claims_of, load_model, operator_of, print_json, print_table
 from .cli_options import dimension, key_value, positive
 from .compare import difference
 from .model_inputs import load_inputs, make_inputs, specs_of
+from .sessions import first_line, open_cpu_session, open_mlx_session
 
 _WARM_UP = 2
 
