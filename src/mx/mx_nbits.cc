@@ -2,7 +2,9 @@
 #include <cstring>
 #include <memory>
 
+extern "C" {
 #include "cpu/nbits.h"
+}
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/primitives.h"
 #include "mx/mx_impl.h"

@@ -37,6 +37,7 @@ typedef struct op_row {
   void (*unprepare)(void *prepared);
   uint32_t prepared_in;
 } op_row;
+// Members that are left out are zero.
 #define OP(domain, type, since, until, claim, translate, ...) {domain, type, since, until, claim, translate, __VA_ARGS__}
 
 // ---- claiming ---------------------------------------------------------------------------------------------------------

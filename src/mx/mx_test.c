@@ -1,0 +1,155 @@
+#include "mx/mx.h"
+
+#include <stdlib.h>
+
+#include "unit.h"
+
+static mx_scope *scope(void) { return mx_scope_new(MX_CPU); }
+
+static void chains_compute(void) {
+  mx_scope *s = scope();
+  float v[6] = {1, 2, 3, 4, 5, 6};
+  mx x = mx_wrap(s, v, DT_F32, MXI(2, 3));
+  mx y = mx_sum(mx_mul(x, mx_scalar(x, 2)), MXI(1), false);
+  const float *p = mx_read(y);
+  CHECK(p && p[0] == 12 && p[1] == 30);
+  CHECK(mx_ok(s) && v[0] == 1 && v[5] == 6);
+  mx_scope_free(s);
+}
+
+static void the_first_error_stays(void) {
+  mx_scope *s = scope();
+  mx_at_node(s, "Reshape", "r1");
+  mx x = mx_full(s, MXI(2, 3), 1, DT_F32);
+  mx bad = mx_exp(mx_add(mx_reshape(x, MXI(4, 4)), x));
+  CHECK(!mx_ok(s) && mx_read(bad) == NULL && mx_ndim(bad) == 0);
+  CHECK_HAS(mx_error(s)->msg, "node 'r1' (Reshape)");
+  mx_fail(s, ERR_INVALID, "later");
+  CHECK(mx_error(s)->code == ERR_MLX);
+  mx_scope_free(s);
+}
+
+static void integers_are_exact(void) {
+  mx_scope *s = scope();
+  int64_t big = (INT64_C(1) << 62) + 1, got = 0;
+  size_t n = 0;
+  CHECK(mx_read_i64(mx_scalar_i64(s, big, DT_I64), &got, 1, &n) && got == big && n == 1);
+  CHECK(!mx_read_i64(mx_i64s(s, (int64_t[]){1, 2}, 2), &got, 1, &n));
+  mx_scope_free(s);
+}
+
+static void host_memory_is_not_copied_when_it_may_be_wrapped(void) {
+  float *block = aligned_alloc(64, 256);
+  for (int i = 0; i < 64; i++) block[i] = (float)i;
+  mx_scope *s = scope();
+  CHECK(mx_read(mx_wrap(s, block + 16, DT_F32, MXI(16))) == block + 16);
+  CHECK(mx_read(mx_from(s, block + 16, DT_F32, MXI(16))) != block + 16);
+  mx_scope_free(s);
+  free(block);
+}
+
+static void page_starts_are_copied(void) {
+  float *page = aligned_alloc(4096, 4096);
+  page[0] = 7;
+  mx_scope *s = scope();
+  const float *p = mx_read(mx_wrap(s, page, DT_F32, MXI(4)));
+  CHECK(p && p != page && p[0] == 7);
+  mx_scope_free(s);
+  free(page);
+}
+
+static void held_arrays_outlive_scopes(void) {
+  mx_scope *s = scope();
+  mx_held *h = mx_hold(mx_full(s, MXI(3), 2, DT_F32));
+  mx_scope_free(s);
+  s = scope();
+  const float *p = mx_read(mx_use(s, h));
+  CHECK(p && p[2] == 2);
+  mx_scope_free(s);
+  mx_held_free(h);
+}
+
+static void let_go_arrays_fail_cleanly(void) {
+  mx_scope *s = scope();
+  mx a = mx_full(s, MXI(2), 1, DT_F32), b = mx_exp(a);
+  mx_scope_keep(s, &b, 1);
+  CHECK(mx_eval(s, &b, 1) && mx_ok(s));
+  mx_exp(a);
+  CHECK(!mx_ok(s));
+  mx_scope_free(s);
+}
+
+static void body(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, size_t n_out) {
+  ++*(int *)user;
+  (void)n_in, (void)n_out;
+  out[0] = mx_dim(in[0], 0) == 13 ? mx_fail(s, ERR_INVALID, "thirteen") : mx_add(in[0], in[0]);
+}
+
+static void closures_replay_and_fail_cleanly(void) {
+  err e = {0};
+  int traces = 0;
+  mx_fn *f = mx_compile(body, &traces, 1, MX_CPU, false, &e);
+  CHECK(f && err_ok(&e));
+  for (int n = 2; n < 4; n++)
+    for (int again = 0; again < 2; again++) {
+      mx_scope *s = scope();
+      mx x = mx_full(s, MXI(n), 3, DT_F32), y;
+      CHECK(mx_apply(f, s, &x, 1, &y));
+      const float *p = mx_read(y);
+      CHECK(p && p[n - 1] == 6);
+      mx_scope_free(s);
+    }
+  CHECK(traces == 2);
+  mx_scope *s = scope();
+  mx x = mx_full(s, MXI(13), 3, DT_F32), y;
+  CHECK(!mx_apply(f, s, &x, 1, &y) && mx_read(y) == NULL);
+  CHECK_HAS(mx_error(s)->msg, "thirteen");
+  mx_scope_free(s);
+  mx_fn_free(f);
+}
+
+static void quantised_products_match_their_definition(void) {
+  enum { K = 40, N = 3, BLOCK = 16, BLOCKS = 3 };
+  uint8_t q[N * BLOCKS * BLOCK / 2];
+  float scales[N * BLOCKS], xs[2 * K];
+  for (size_t i = 0; i < sizeof q; i++) q[i] = (uint8_t)(i * 37);
+  for (int i = 0; i < N * BLOCKS; i++) scales[i] = 0.01f * (float)(i + 1);
+  for (int i = 0; i < 2 * K; i++) xs[i] = (float)(i % 7) - 3;
+  err e = {0};
+  mx_nbits_desc d = {.k = K, .n = N, .bits = 4, .block_size = BLOCK, .q = q, .scales = scales};
+  mx_nbits *w = mx_nbits_pack(MX_CPU, &d, &e);
+  CHECK(w && err_ok(&e));
+  mx_scope *s = scope();
+  const float *y = mx_read(mx_nbits_matmul(mx_from(s, xs, DT_F32, MXI(2, K)), w));
+  for (int m = 0; m < 2 && y; m++)
+    for (int n = 0; n < N; n++) {
+      double sum = 0;
+      for (int k = 0; k < K; k++) {
+        int b = k / BLOCK, v = (q[(n * BLOCKS + b) * BLOCK / 2 + k % BLOCK / 2] >> (k % 2 * 4)) & 15;
+        sum += (double)xs[m * K + k] * (double)scales[n * BLOCKS + b] * (v - 8);
+      }
+      CHECK_NEAR(y[m * N + n], sum, 1e-4);
+    }
+  CHECK(y != NULL);
+  mx_nbits_matmul(mx_from(s, xs, DT_F32, MXI(2, K - 1)), w);
+  CHECK_HAS(mx_error(s)->msg, "the weights need 40");
+  mx_scope_free(s);
+  mx_nbits_free(w);
+}
+
+void mx_tests(void) {
+  err e = {0};
+  CHECK(mx_thread_begin(MX_CPU, &e));
+  CHECK(!mx_thread_begin(MX_CPU, &e) && e.code == ERR_INTERNAL);
+  chains_compute();
+  the_first_error_stays();
+  integers_are_exact();
+  host_memory_is_not_copied_when_it_may_be_wrapped();
+  page_starts_are_copied();
+  held_arrays_outlive_scopes();
+  let_go_arrays_fail_cleanly();
+  closures_replay_and_fail_cleanly();
+  quantised_products_match_their_definition();
+  mx_thread_end();
+  CHECK(mx_scope_new(MX_CPU) == NULL);
+}

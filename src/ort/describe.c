@@ -1,0 +1,271 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE  // dladdr
+#endif
+#include "ort/describe.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "ops/registry.h"
+#include "ort/import.h"
+#include "ort/version.h"
+
+enum { KEEP_ENDED = 64 };
+
+typedef struct placed_node {
+  struct placed_node *next;
+  const char *scope;  // the graph's name
+  const char *name, *domain, *op_type;
+  const char *reason;  // NULL when it is on MLX
+  size_t group;
+  bool dropped;  // superseded by a later plan of the same graph
+} placed_node;
+
+struct session_record {
+  session_record *next;  // newer
+  arena *mem;
+  uint64_t id;
+  const engine *en;  // NULL once ended
+  mx_device device;
+  placed_node *first, *last;
+  size_t groups;
+  uint64_t runs[ROUTE_COUNT];  // final ones
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static session_record *oldest, *newest;
+static uint64_t next_id;
+static atomic_uint api_version;
+
+void describe_api(uint32_t version) { atomic_store(&api_version, version); }
+
+static void record_free(session_record *s) {
+  arena_free(s->mem);  // the record lives in it
+}
+
+session_record *session_begin(const engine *en) {
+  arena *mem = arena_new();
+  session_record *s = mem ? ARENA_NEW(mem, session_record) : NULL;
+  if (!s) {
+    arena_free(mem);
+    return NULL;
+  }
+  s->mem = mem;
+  s->en = en;
+  s->device = engine_device(en);
+  pthread_mutex_lock(&lock);
+  s->id = next_id++;
+  if (newest) newest->next = s;
+  else oldest = s;
+  newest = s;
+  pthread_mutex_unlock(&lock);
+  return s;
+}
+
+// Under the lock: drops the oldest ended records beyond those that are kept.
+static void trim(void) {
+  size_t ended = 0;
+  for (session_record *s = oldest; s; s = s->next) ended += s->en == NULL;
+  session_record **link = &oldest, *before = NULL;
+  while (*link) {
+    session_record *s = *link;
+    if (ended > KEEP_ENDED && !s->en) {
+      *link = s->next;
+      if (newest == s) newest = before;
+      record_free(s);
+      ended--;
+    } else {
+      before = s;
+      link = &s->next;
+    }
+  }
+}
+
+void session_end(session_record *s) {
+  if (!s) return;
+  pthread_mutex_lock(&lock);
+  engine_counts(s->en, s->runs);
+  s->en = NULL;
+  trim();
+  pthread_mutex_unlock(&lock);
+}
+
+// When the library goes, so do the records of ended sessions (there are no others then).
+__attribute__((destructor)) static void forget_all(void) {
+  while (oldest) {
+    session_record *s = oldest;
+    oldest = s->next;
+    record_free(s);
+  }
+  newest = NULL;
+}
+
+static void add_node(session_record *s, const char *scope, const node *n, const char *reason, size_t group) {
+  placed_node *p = ARENA_NEW(s->mem, placed_node);
+  if (!p) return;
+  *p = (placed_node){.scope = scope,
+                     .name = arena_str(s->mem, n->name),
+                     .domain = arena_str(s->mem, n->domain),
+                     .op_type = arena_str(s->mem, n->op_type),
+                     .reason = reason ? arena_str(s->mem, reason) : NULL,
+                     .group = group};
+  if (reason && !p->reason) p->reason = "";
+  if (s->last) s->last->next = p;
+  else s->first = p;
+  s->last = p;
+}
+
+void session_plan(session_record *s, const graph *g, const plan *p, const char *reason) {
+  if (!s) return;
+  pthread_mutex_lock(&lock);
+  const char *scope = arena_str(s->mem, g->name);
+  for (placed_node *n = s->first; n && scope; n = n->next)
+    if (n->reason && n->scope && !strcmp(n->scope, scope)) n->dropped = true;
+  for (size_t i = 0; i < g->n_nodes; i++) {
+    const node *n = &g->nodes[i];
+    if (import_is_ours(n)) continue;
+    bool claimed = p && p->nodes[i].group >= 0;
+    const char *why = p && p->nodes[i].reason ? p->nodes[i].reason : reason;
+    add_node(s, scope, n, claimed ? NULL : why, claimed ? s->groups + (size_t)p->nodes[i].group : 0);
+  }
+  if (p) s->groups += p->n_groups;
+  pthread_mutex_unlock(&lock);
+}
+
+static void put_node(text *t, const placed_node *n, bool *some) {
+  text_put(t, *some ? ",{\"name\":" : "{\"name\":");
+  *some = true;
+  text_json(t, n->name);
+  text_put(t, ",\"domain\":");
+  text_json(t, n->domain);
+  text_put(t, ",\"op_type\":");
+  text_json(t, n->op_type);
+}
+
+static void put_declined(text *t, const session_record *s) {
+  bool some = false;
+  text_put(t, ",\"declined\":[");
+  for (const placed_node *n = s->first; n; n = n->next) {
+    if (n->dropped || !n->reason) continue;
+    put_node(t, n, &some);
+    text_put(t, ",\"reason\":");
+    text_json(t, n->reason);
+    text_put(t, "}");
+  }
+  text_put(t, "]");
+}
+
+static void put_placed(text *t, const session_record *s) {
+  bool some = false;
+  text_put(t, ",\"placed\":[");
+  for (const placed_node *n = s->first; n; n = n->next) {
+    if (n->dropped) continue;
+    put_node(t, n, &some);
+    if (n->reason) text_put(t, ",\"place\":\"CPU\",\"group\":null}");
+    else text_put(t, ",\"place\":\"MLX\",\"group\":%zu}", n->group);
+  }
+  text_put(t, "]");
+}
+
+static const char *device_name(mx_device d) { return d == MX_GPU ? "gpu" : "cpu"; }
+
+static void put_session(text *t, const session_record *s) {
+  size_t nodes = 0, claimed = 0;
+  for (const placed_node *n = s->first; n; n = n->next) {
+    nodes += !n->dropped;
+    claimed += !n->reason;
+  }
+  uint64_t runs[ROUTE_COUNT], total = 0;
+  memcpy(runs, s->runs, sizeof runs);
+  if (s->en) engine_counts(s->en, runs);
+  for (int r = 0; r < ROUTE_COUNT; r++) total += runs[r];
+  text_put(t, "{\"id\":%" PRIu64 ",\"live\":%s,\"device\":\"%s\",\"nodes\":%zu,\"claimed\":%zu,\"groups\":%zu", s->id,
+           s->en ? "true" : "false", device_name(s->device), nodes, claimed, s->groups);
+  put_declined(t, s);
+  put_placed(t, s);
+  text_put(t, ",\"runs\":%" PRIu64 ",\"routes\":{", total);
+  for (int r = 0; r < ROUTE_COUNT; r++)
+    text_put(t, "%s\"%s\":%" PRIu64, r ? "," : "", route_name((route_kind)r), runs[r]);
+  text_put(t, "}}");
+}
+
+static void put_sessions(text *t) {
+  text_put(t, "[");
+  pthread_mutex_lock(&lock);
+  for (const session_record *s = oldest; s; s = s->next) {
+    if (s != oldest) text_put(t, ",");
+    put_session(t, s);
+  }
+  pthread_mutex_unlock(&lock);
+  text_put(t, "]");
+}
+
+static void put_traits(text *t, uint32_t traits) {
+  static const struct {
+    uint32_t bit;
+    const char *name;
+  } NAMES[] = {{OP_NO_TRACE, "no_trace"}, {OP_CHEAP, "cheap"}, {OP_RANDOM, "random"}, {OP_KV, "kv"}, {OP_ANY_TYPE, "any_type"}};
+  bool some = false;
+  text_put(t, ",\"traits\":[");
+  for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+    if (!(traits & NAMES[i].bit)) continue;
+    text_put(t, "%s\"%s\"", some ? "," : "", NAMES[i].name);
+    some = true;
+  }
+  text_put(t, "]");
+}
+
+static void put_ops(text *t) {
+  const op_row *row;
+  text_put(t, "[");
+  for (size_t i = 0; (row = registry_row(i)); i++) {
+    text_put(t, "%s{\"domain\":", i ? "," : "");
+    text_json(t, row->domain);
+    text_put(t, ",\"op_type\":");
+    text_json(t, row->type);
+    text_put(t, ",\"since\":%d,\"until\":", row->since);
+    if (row->until == ANY) text_put(t, "null");
+    else text_put(t, "%d", row->until);
+    put_traits(t, row->traits);
+    text_put(t, "}");
+  }
+  text_put(t, "]");
+}
+
+static const int here = 0;  // an address of this library
+
+static void put_info(text *t) {
+  opts o;
+  opts_init(&o);
+  err none = {0};
+  Dl_info info;
+  bool found = dladdr(&here, &info) != 0;
+  text_put(t, "{\"version\":\"" MLXEP_VERSION "\",\"ort_api\":");
+  unsigned api = atomic_load(&api_version);
+  if (api) text_put(t, "%u", api);
+  else text_put(t, "null");
+  text_put(t, ",\"mlx\":");
+  text_json(t, mx_version());
+  text_put(t, ",\"device\":\"%s\",\"library\":", device_name(engine_default_device(&o, &none)));
+  text_json(t, found ? info.dli_fname : NULL);
+  text_put(t, "}");
+}
+
+size_t describe(const char *topic, char *out, size_t cap) {
+  text t = {0};
+  if (!topic) topic = "";
+  if (!strcmp(topic, "info")) put_info(&t);
+  else if (!strcmp(topic, "ops")) put_ops(&t);
+  else if (!strcmp(topic, "sessions")) put_sessions(&t);
+  size_t len = t.failed ? 0 : t.len, n = len < cap ? len : cap ? cap - 1 : 0;
+  if (out && cap) {
+    if (n) memcpy(out, t.s, n);
+    out[n] = '\0';
+  }
+  text_free(&t);
+  return len;
+}

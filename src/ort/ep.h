@@ -1,0 +1,8 @@
+// One session's provider. Invariant: it lives from CreateEp to ReleaseEp; nothing of the session but its logger is kept.
+#pragma once
+#include "base/opts.h"
+#include "ort/ort.h"
+
+// o must outlive the provider. NULL with an error.
+OrtEp *ep_new(const ort *o, const OrtLogger *logger, const opts *options, err *e);
+void ep_free(OrtEp *self);  // NULL is fine

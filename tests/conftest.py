@@ -1,0 +1,13 @@
+"""Every test needs the built library: without it the run fails, it does not skip."""
+import onnxruntime
+import onnxruntime_ep_mlx as mlx_ep
+
+
+def pytest_configure(config):
+    onnxruntime.set_default_logger_severity(4)
+    mlx_ep.register_execution_provider_library()
+
+
+def pytest_report_header(config):
+    info = mlx_ep.describe("info")
+    return f"onnxruntime {onnxruntime.__version__}, mlx {info['mlx']} on {info['device']}, {mlx_ep.library_path()}"
