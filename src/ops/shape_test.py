@@ -97,11 +97,11 @@ for opset in (13, 21, 23, 24, 25):
 for axes in ((), (0,), (-1,), (-5, -3), (0, 2, 4)):
     f.case("Squeeze", 13, [ones, i64(*axes)], const=(1,))
 f.case("Squeeze", 13, [ones])
-f.case("Squeeze", 13, [ones, None])
+f.case("Squeeze", 13, [ones, None], want=[ones.reshape(3, 4)])
 f.case("Squeeze", 13, [data((1,))])
 f.case("Squeeze", 13, [np.zeros((1, 0, 1), np.float32)])
 f.case("Squeeze", 13, [x])
-for axes in ((0,), (-1,), (0, 1), (-4, 1), (3, 0, 1)):
+for axes in ((0,), (-1,), (0, 1), (-4, 2), (3, 0, 1)):
     f.case("Unsqueeze", 13, [x, i64(*axes)], const=(1,))
 f.case("Unsqueeze", 13, [np.float32(3), i64(0, 1)])
 f.case("Unsqueeze", 13, [np.int64(3), i64(0)], const=(0, 1), name="known data")
@@ -146,6 +146,9 @@ f.case("Tile", 13, [empty, i64(2, 2, 2)])
 f.case("Tile", 13, [np.float32(3), i64()])
 f.case("Tile", 13, [bf, i64(1, 2, 1)], want=[np.tile(bf, (1, 2, 1))], name="bf16")
 f.case("Tile", 13, [big, i64(1, 2)], name="exact int64")
+pair = data((2, 3))
+f.case("Tile", 1, [pair, np.array(2, np.float32), np.array(-1, np.float32)], want=[np.tile(pair, (1, 2))])
+f.fails("Tile", 1, [pair, np.array(2, np.float32), np.array(2, np.float32)], why="out of range")
 f.fails("Tile", 13, [x, i64(1, -2, 1)], why="out of range")
 
 # DepthToSpace, SpaceToDepth
