@@ -54,10 +54,6 @@ f.fails("Range", 11, [np.float32(0), np.float32(np.nan), np.float32(1)], why="is
 f.fails("Range", 11, [np.int64(-2**63), np.int64(2**62), np.int64(1)], why="is no range")
 f.fails("Range", 11, [np.int64(0), np.int64(2**40), np.int64(1)], why="32 bits")
 
-# Constant
-for attrs in ({"value_int": BIG}, {"value_float": 2.5}, {"value_ints": [1, -2]}, {"value_floats": [1.0, 2.0]}, {"value": tensor(1, 2, 3, t=np.int16)}):
-    f.case("Constant", 13, [], attrs=attrs)
-
 # EyeLike
 for opset in (9, 22):
     f.case("EyeLike", opset, [np.ones((3, 4), np.float32)])

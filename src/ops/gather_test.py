@@ -146,8 +146,8 @@ def test_computed_indices_are_checked(op, index, updates):
     assert record_of_newest()["claimed"] == 2, record_of_newest()["declined"]
     feeds = {"x": data((4, 3))} | ({"u": np.ones(updates, np.float32)} if updates else {})
     for at in (3, -4, 0):
-        compare(mlx.run(None, feeds | {"i": np.int64(at).reshape(())})[0], cpu.run(None, feeds | {"i": np.int64(at).reshape(())})[0], None, op)
+        compare(mlx.run(None, feeds | {"i": np.array(at, np.int64)})[0], cpu.run(None, feeds | {"i": np.array(at, np.int64)})[0], None, op)
     for at in (4, -5):
         with pytest.raises(Exception, match="out of range"):
-            mlx.run(None, feeds | {"i": np.int64(at).reshape(())})
-    compare(mlx.run(None, feeds | {"i": np.int64(1).reshape(())})[0], cpu.run(None, feeds | {"i": np.int64(1).reshape(())})[0], None, op)
+            mlx.run(None, feeds | {"i": np.array(at, np.int64)})
+    compare(mlx.run(None, feeds | {"i": np.array(1, np.int64)})[0], cpu.run(None, feeds | {"i": np.array(1, np.int64)})[0], None, op)
