@@ -18,7 +18,8 @@ enum { KEEP_ENDED = 64 };
 
 typedef struct placed_node {
   struct placed_node *next;
-  const char *scope;  // the graph's name
+  const char *scope;   // the graph's name
+  const char *output;  // its first one: with the scope, what tells one node from another
   const char *name, *domain, *op_type;
   const char *reason;  // NULL when it is on MLX
   size_t group;
@@ -104,10 +105,23 @@ __attribute__((destructor)) static void forget_all(void) {
   newest = NULL;
 }
 
+// The runtime plans a graph again after it has inlined functions: what is said last counts.
+static void forget_node(session_record *s, const placed_node *last, const char *scope, const char *output) {
+  for (placed_node *p = last ? s->first : NULL; p; p = p == last ? NULL : p->next)
+    if (p->scope && p->output && !strcmp(p->scope, scope) && !strcmp(p->output, output)) p->dropped = true;
+}
+
+static const char *first_output(const node *n) {
+  for (size_t i = 0; i < n->n_out; i++)
+    if (n->out[i]) return n->out[i]->name;
+  return "";
+}
+
 static void add_node(session_record *s, const char *scope, const node *n, const char *reason, size_t group) {
   placed_node *p = ARENA_NEW(s->mem, placed_node);
   if (!p) return;
   *p = (placed_node){.scope = scope,
+                     .output = arena_str(s->mem, first_output(n)),
                      .name = arena_str(s->mem, n->name),
                      .domain = arena_str(s->mem, n->domain),
                      .op_type = arena_str(s->mem, n->op_type),
@@ -125,9 +139,11 @@ void session_plan(session_record *s, const graph *g, const plan *p, const char *
   const char *scope = arena_str(s->mem, g->name);
   for (placed_node *n = s->first; n && scope; n = n->next)
     if (n->reason && n->scope && !strcmp(n->scope, scope)) n->dropped = true;
+  const placed_node *said = s->last;
   for (size_t i = 0; i < g->n_nodes; i++) {
     const node *n = &g->nodes[i];
     if (import_is_ours(n)) continue;
+    if (scope) forget_node(s, said, scope, first_output(n));
     bool claimed = p && p->nodes[i].group >= 0;
     const char *why = p && p->nodes[i].reason ? p->nodes[i].reason : reason;
     add_node(s, scope, n, claimed ? NULL : why, claimed ? s->groups + (size_t)p->nodes[i].group : 0);
@@ -173,18 +189,25 @@ static void put_placed(text *t, const session_record *s) {
 
 static const char *device_name(mx_device d) { return d == MX_GPU ? "gpu" : "cpu"; }
 
+static bool group_lives(const session_record *s, size_t group) {
+  for (const placed_node *n = s->first; n; n = n->next)
+    if (!n->dropped && !n->reason && n->group == group) return true;
+  return false;
+}
+
 static void put_session(text *t, const session_record *s) {
-  size_t nodes = 0, claimed = 0;
+  size_t nodes = 0, claimed = 0, groups = 0;
+  for (size_t group = 0; group < s->groups; group++) groups += group_lives(s, group);
   for (const placed_node *n = s->first; n; n = n->next) {
     nodes += !n->dropped;
-    claimed += !n->reason;
+    claimed += !n->dropped && !n->reason;
   }
   uint64_t runs[ROUTE_COUNT], total = 0;
   memcpy(runs, s->runs, sizeof runs);
   if (s->en) engine_counts(s->en, runs);
   for (int r = 0; r < ROUTE_COUNT; r++) total += runs[r];
   text_put(t, "{\"id\":%" PRIu64 ",\"live\":%s,\"device\":\"%s\",\"nodes\":%zu,\"claimed\":%zu,\"groups\":%zu", s->id,
-           s->en ? "true" : "false", device_name(s->device), nodes, claimed, s->groups);
+           s->en ? "true" : "false", device_name(s->device), nodes, claimed, groups);
   put_declined(t, s);
   put_placed(t, s);
   text_put(t, ",\"runs\":%" PRIu64 ",\"routes\":{", total);
