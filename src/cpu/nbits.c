@@ -5,10 +5,12 @@
 #include "cpu/alloc.h"
 #include "cpu/nbits_kernels.h"
 
+// Multiply-adds under which waking another thread costs more than it saves.
+static const double serial_work = 65536;
+
 enum {
-  SERIAL_WORK = 1 << 16,  // multiply-adds under which waking another thread costs more than it saves
-  ROW_CHUNK = 256,        // rows that one unit of a large product takes, so that its slice of x stays in cache
-  GEMM_K = 192            // weights along k expanded at a time, so that they stay in the first-level cache
+  ROW_CHUNK = 256,  // rows that one unit of a large product takes, so that its slice of x stays in cache
+  GEMM_K = 192      // weights along k expanded at a time, so that they stay in the first-level cache
 };
 
 // ---- choice of kernels
@@ -41,21 +43,31 @@ bool cpu_nbits_accepts(int bits, int block) {
 
 // ---- packing
 
-// `count` weights from bit position `at` on; a byte holds 8 / bits of them, lowest bits first.
-static uint32_t source_bits(const uint8_t *bytes, size_t index, int bits) {
-  const size_t per_byte = 8u / (unsigned)bits;
-  return ((uint32_t)bytes[index / per_byte] >> (index % per_byte * (unsigned)bits)) & ((1u << bits) - 1u);
+// Number `index` of a packed array; a byte holds 8 / bits of them, lowest bits first.
+NBITS_INLINE uint32_t source_bits(const uint8_t *bytes, size_t index, const unsigned bits) {
+  const unsigned per_byte = 8 / bits;
+  return ((uint32_t)bytes[index / per_byte] >> (index % per_byte * bits)) & ((1u << bits) - 1);
+}
+
+// `count` weights of one column, a word to each group of `width` words.
+NBITS_INLINE void pack_words(const uint8_t *q, size_t count, size_t width, uint32_t *words, const unsigned bits) {
+  const unsigned per_word = 32 / bits;
+  size_t k = 0;
+  for (; count - k >= per_word; k += per_word, words += width) {
+    uint32_t word = 0;
+    NBITS_UNROLL for (unsigned j = 0; j < per_word; j++) {
+      word |= source_bits(q, k + j, bits) << (8 * (j % 4) + bits * (j / 4));
+    }
+    *words = word;
+  }
+  for (unsigned j = 0; k + j < count; j++) *words |= source_bits(q, k + j, bits) << (8 * (j % 4) + bits * (j / 4));
 }
 
 static void pack_block(const cpu_nbits *w, const uint8_t *q, size_t count, uint32_t *words) {
-  const size_t per_word = 32u / (unsigned)w->bits;
-  for (size_t first = 0; first < count; first += per_word, words += w->kernels->width) {
-    const size_t end = count - first < per_word ? count - first : per_word;
-    uint32_t word = 0;
-    for (size_t j = 0; j < end; j++) {
-      word |= source_bits(q, first + j, w->bits) << (8 * (j % 4) + (unsigned)w->bits * (j / 4));
-    }
-    *words = word;
+  switch (w->bits) {
+    case 2: pack_words(q, count, w->kernels->width, words, 2); break;
+    case 4: pack_words(q, count, w->kernels->width, words, 4); break;
+    default: pack_words(q, count, w->kernels->width, words, 8); break;
   }
 }
 
@@ -71,7 +83,7 @@ static void pack_column(cpu_nbits *w, const cpu_nbits_source *s, size_t column) 
     if (w->float_zeros) {
       w->float_zeros[at + lane] = s->float_zeros[from];
     } else if (s->zeros) {
-      w->zeros[at + lane] = (int32_t)source_bits(s->zeros + column * zero_bytes, b, w->bits);
+      w->zeros[at + lane] = (int32_t)source_bits(s->zeros + column * zero_bytes, b, (unsigned)w->bits);
     } else {
       w->zeros[at + lane] = 1 << (w->bits - 1);
     }
@@ -168,7 +180,7 @@ static void few_part(void *ctx, int part, int parts) {
 static int parts_for(const cpu_pool *pool, const cpu_nbits *w, size_t m) {
   const double work = (double)m * (double)w->n * (double)w->k;
   const int parts = cpu_pool_parts(pool);
-  if (work < SERIAL_WORK) return 1;
+  if (work < serial_work) return 1;
   return w->panels < (size_t)parts ? (int)w->panels : parts;
 }
 
@@ -312,7 +324,8 @@ static char *int8_scratch(job *j) {
   return memory;
 }
 
-static int matmul_int8(const cpu_pool *pool, const cpu_nbits *w, size_t m, const float *x, const float *bias, float *y) {
+static int matmul_int8(const cpu_pool *pool, const cpu_nbits *w, size_t m, const float *x, const float *bias,
+                       float *y) {
   job j = {.w = w, .m = m, .ldx = w->k, .x = x, .bias = bias, .y = y};
   char *scratch = int8_scratch(&j);
   if (!scratch) return -1;

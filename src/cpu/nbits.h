@@ -1,4 +1,4 @@
-// Products with block-quantised weights, as com.microsoft MatMulNBits defines them: y = x * dequantised(w)^T + bias with
+// Products with block-quantised weights, as com.microsoft MatMulNBits defines them: y = x * w^T + bias, where
 // w[n][k] = (q[n][k] - zero[n][k / block]) * scale[n][k / block].
 // Invariant: a packed cpu_nbits is never written after cpu_nbits_pack, so any number of threads may multiply with it at
 // the same time; what a product needs besides is allocated in that call and released before it returns.

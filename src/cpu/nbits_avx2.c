@@ -45,7 +45,8 @@ NBITS_INLINE __m256 decode(const decoder *d, __m256i word, const int bits, const
 
 NBITS_INLINE void few_tile(const cpu_nbits *w, size_t panel, const float *x, size_t ldx, const float *bias, float *y,
                            const int rows, const int bits, const bool float_zero) {
-  const int chains = rows == 1 ? 4 : rows == 2 ? 2 : 1;  // independent sums a row, to hide the latency of a multiply-add
+  const int chains = rows == 1 ? 4 : rows == 2 ? 2 : 1;  // independent sums a row hide the latency of a multiply-add
+  const int per_word = 32 / bits, words = NBITS_RUN / per_word;
   const uint32_t *q = nbits_words(w, panel, 0, WIDTH);
   const __m256i mask = lanes(nbits_columns(w, panel, WIDTH));
   const __m256 start = bias ? _mm256_maskload_ps(bias + panel * WIDTH, mask) : _mm256_setzero_ps();
@@ -59,12 +60,12 @@ NBITS_INLINE void few_tile(const cpu_nbits *w, size_t panel, const float *x, siz
       NBITS_UNROLL for (int c = 0; c < chains; c++) sum[r][c] = _mm256_setzero_ps();
     }
     for (size_t run = 0; run < runs; run++, a += NBITS_RUN) {
-      NBITS_UNROLL for (int g = 0; g < bits / 2; g++, q += WIDTH) {
+      NBITS_UNROLL for (int g = 0; g < words; g++, q += WIDTH) {
         const __m256i word = load_words(q);
-        NBITS_UNROLL for (int j = 0; j < 32 / bits; j++) {
+        NBITS_UNROLL for (int j = 0; j < per_word; j++) {
           const __m256 v = decode(&d, word, bits, j, float_zero);
           NBITS_UNROLL for (int r = 0; r < rows; r++) {
-            const __m256 value = _mm256_set1_ps(a[(size_t)r * ldx + (size_t)(g * 32 / bits + j)]);
+            const __m256 value = _mm256_set1_ps(a[(size_t)r * ldx + (size_t)(g * per_word + j)]);
             sum[r][j % chains] = _mm256_fmadd_ps(v, value, sum[r][j % chains]);
           }
         }
@@ -104,14 +105,15 @@ static void few(const cpu_nbits *w, size_t panel, size_t rows, const float *x, s
 
 NBITS_INLINE void expand_blocks(const cpu_nbits *w, size_t panel, size_t first, size_t end, float *out, size_t ld,
                                 const int bits, const bool float_zero) {
+  const int per_word = 32 / bits;
   for (size_t b = first; b < end; b++) {
     const size_t at = nbits_at(w, panel, b, WIDTH);
     const uint32_t *q = nbits_words(w, panel, b, WIDTH);
     const decoder d = decoder_of(w, at, float_zero);
     const __m256 scale = _mm256_load_ps(w->scales + at);
-    for (size_t k = 0; k < w->block; k += 32u / (unsigned)bits, q += WIDTH) {
+    for (size_t k = 0; k < w->block; k += (size_t)per_word, q += WIDTH) {
       const __m256i word = load_words(q);
-      NBITS_UNROLL for (int j = 0; j < 32 / bits; j++, out += ld) {
+      NBITS_UNROLL for (int j = 0; j < per_word; j++, out += ld) {
         _mm256_store_ps(out, _mm256_mul_ps(decode(&d, word, bits, j, float_zero), scale));
       }
     }
@@ -221,15 +223,16 @@ NBITS_INLINE __m256i pairs(__m256i weights, __m256i magnitude, const int8_t *a, 
 // sum[rows] += the products of one run of 16; returns the words after it.
 NBITS_INLINE const uint32_t *int8_run(const uint32_t *q, const int8_t *a, size_t stride, __m256i sum[TILE_ROWS],
                                       const int rows, const int bits) {
+  const int per_byte = 8 / bits;
   const __m256i low = _mm256_set1_epi8((char)((1 << bits) - 1)), ones = _mm256_set1_epi16(1);
   __m256i run[TILE_ROWS];
   NBITS_UNROLL for (int g = 0; g < 4; g++) {
-    const int in_word = g % (8 / bits);
+    const int in_word = g % per_byte;
     const __m256i word = load_words(q);
     const __m256i shifted = in_word ? _mm256_srlv_epi32(word, _mm256_set1_epi32(in_word * bits)) : word;
     const __m256i part = bits == 8 ? _mm256_xor_si256(word, _mm256_set1_epi8(-128)) : _mm256_and_si256(shifted, low);
     const __m256i magnitude = bits == 8 ? _mm256_abs_epi8(part) : part;
-    if (in_word == 8 / bits - 1) q += WIDTH;
+    if (in_word == per_byte - 1) q += WIDTH;
     NBITS_UNROLL for (int r = 0; r < rows; r++) {
       const __m256i p = pairs(part, magnitude, a + (size_t)r * stride + 4 * g, bits);
       if (bits == 8) {
@@ -245,7 +248,8 @@ NBITS_INLINE const uint32_t *int8_run(const uint32_t *q, const int8_t *a, size_t
   return q;
 }
 
-// The integer sum of a block begins at -zero * sum(x), which a 16-bit product forms exactly.
+// The integer sum of a block begins at -zero * sum(x), which a 16-bit product forms exactly. Blocks are taken whole:
+// past k, x is zero.
 NBITS_INLINE void int8_tile(const cpu_nbits *w, size_t panel, const nbits_rows *x, size_t row, const float *bias,
                             float *y, const int rows, const int bits, const bool float_zero) {
   const int taken_off = bits == 8 ? 128 : 0;
@@ -260,7 +264,6 @@ NBITS_INLINE void int8_tile(const cpu_nbits *w, size_t panel, const nbits_rows *
   for (size_t b = 0; b < w->blocks; b++) {
     const size_t at = nbits_at(w, panel, b, WIDTH), runs = w->block / NBITS_RUN;
     const int8_t *a = x->q + row * x->stride + b * w->block;
-    // The full block: past k, x is zero.
     __m256i zero = float_zero ? _mm256_setzero_si256() : load_words(w->zeros + at);
     zero = _mm256_and_si256(_mm256_sub_epi32(zero, _mm256_set1_epi32(taken_off)), low_half);
     NBITS_UNROLL for (int r = 0; r < rows; r++) {

@@ -6,7 +6,7 @@
 
 enum { WIDTH = 16, TILE_ROWS = 8, GEMM_ROWS = 8, GEMM_PANELS = 3 };
 
-static __mmask16 lanes(size_t count) { return count >= WIDTH ? 0xffff : (__mmask16)((1u << count) - 1u); }
+static __mmask16 lanes(size_t count) { return (__mmask16)(count >= WIDTH ? 0xffffu : (1u << count) - 1u); }
 
 // What turns packed bits of one block into q - zero. A weight stays where it is in its word: with the bits of 2^e above
 // it, it is the float 2^e + q, and subtracting 2^e + zero is exact. base[i] is that number for weights at bit 4 * i.
@@ -39,7 +39,8 @@ NBITS_INLINE __m512 decode(const decoder *d, __m512i word, const int bits, const
 
 NBITS_INLINE void few_tile(const cpu_nbits *w, size_t panel, const float *x, size_t ldx, const float *bias, float *y,
                            const int rows, const int bits, const bool float_zero) {
-  const int chains = rows == 1 ? 4 : rows <= 4 ? 2 : 1;  // independent sums a row, to hide the latency of a multiply-add
+  const int chains = rows == 1 ? 4 : rows <= 4 ? 2 : 1;  // independent sums a row hide the latency of a multiply-add
+  const int per_word = 32 / bits, words = NBITS_RUN / per_word;
   const uint32_t *q = nbits_words(w, panel, 0, WIDTH);
   const __mmask16 mask = lanes(nbits_columns(w, panel, WIDTH));
   const __m512 start = bias ? _mm512_maskz_loadu_ps(mask, bias + panel * WIDTH) : _mm512_setzero_ps();
@@ -53,12 +54,12 @@ NBITS_INLINE void few_tile(const cpu_nbits *w, size_t panel, const float *x, siz
       NBITS_UNROLL for (int c = 0; c < chains; c++) sum[r][c] = _mm512_setzero_ps();
     }
     for (size_t run = 0; run < runs; run++, a += NBITS_RUN) {
-      NBITS_UNROLL for (int g = 0; g < bits / 2; g++, q += WIDTH) {
+      NBITS_UNROLL for (int g = 0; g < words; g++, q += WIDTH) {
         const __m512i word = _mm512_load_si512((const void *)q);
-        NBITS_UNROLL for (int j = 0; j < 32 / bits; j++) {
+        NBITS_UNROLL for (int j = 0; j < per_word; j++) {
           const __m512 v = decode(&d, word, bits, j, float_zero);
           NBITS_UNROLL for (int r = 0; r < rows; r++) {
-            const __m512 value = _mm512_set1_ps(a[(size_t)r * ldx + (size_t)(g * 32 / bits + j)]);
+            const __m512 value = _mm512_set1_ps(a[(size_t)r * ldx + (size_t)(g * per_word + j)]);
             sum[r][j % chains] = _mm512_fmadd_ps(v, value, sum[r][j % chains]);
           }
         }
@@ -102,14 +103,15 @@ static void few(const cpu_nbits *w, size_t panel, size_t rows, const float *x, s
 
 NBITS_INLINE void expand_blocks(const cpu_nbits *w, size_t panel, size_t first, size_t end, float *out, size_t ld,
                                 const int bits, const bool float_zero) {
+  const int per_word = 32 / bits;
   for (size_t b = first; b < end; b++) {
     const size_t at = nbits_at(w, panel, b, WIDTH);
     const uint32_t *q = nbits_words(w, panel, b, WIDTH);
     const decoder d = decoder_of(w, at, float_zero);
     const __m512 scale = _mm512_load_ps(w->scales + at);
-    for (size_t k = 0; k < w->block; k += 32u / (unsigned)bits, q += WIDTH) {
+    for (size_t k = 0; k < w->block; k += (size_t)per_word, q += WIDTH) {
       const __m512i word = _mm512_load_si512((const void *)q);
-      NBITS_UNROLL for (int j = 0; j < 32 / bits; j++, out += ld) {
+      NBITS_UNROLL for (int j = 0; j < per_word; j++, out += ld) {
         _mm512_store_ps(out, _mm512_mul_ps(decode(&d, word, bits, j, float_zero), scale));
       }
     }
@@ -199,14 +201,31 @@ NBITS_INLINE __m512i dot(__m512i sum, __m512i weights, const int8_t *a) {
   return _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(four));
 }
 
-// The integer sum of a block begins at -zero * sum(x), which a 16-bit dot product forms exactly.
+// sum[rows] += the products of one run of 16, over `chains` sums a row; returns the words after it.
+NBITS_INLINE const uint32_t *int8_run(const uint32_t *q, const int8_t *a, size_t stride, __m512i sum[TILE_ROWS][2],
+                                      const int rows, const int chains, const int bits) {
+  const int per_byte = 8 / bits;
+  NBITS_UNROLL for (int g = 0; g < 4; g++) {
+    const int in_word = g % per_byte;
+    const __m512i word = _mm512_load_si512((const void *)q);
+    const __m512i shifted = in_word ? _mm512_srlv_epi32(word, _mm512_set1_epi32(in_word * bits)) : word;
+    const __m512i part = bits == 8 ? word : _mm512_and_si512(shifted, _mm512_set1_epi8((char)((1 << bits) - 1)));
+    if (in_word == per_byte - 1) q += WIDTH;
+    NBITS_UNROLL for (int r = 0; r < rows; r++) {
+      sum[r][g % chains] = dot(sum[r][g % chains], part, a + (size_t)r * stride + 4 * g);
+    }
+  }
+  return q;
+}
+
+// The integer sum of a block begins at -zero * sum(x), which a 16-bit dot product forms exactly. Blocks are taken
+// whole: past k, x is zero.
 NBITS_INLINE void int8_tile(const cpu_nbits *w, size_t panel, const nbits_rows *x, size_t row, const float *bias,
                             float *y, const int rows, const int bits, const bool float_zero) {
   const int chains = rows <= 2 ? 2 : 1;
   const uint32_t *q = nbits_words(w, panel, 0, WIDTH);
   const __mmask16 mask = lanes(nbits_columns(w, panel, WIDTH));
   const __m512 start = bias ? _mm512_maskz_loadu_ps(mask, bias + panel * WIDTH) : _mm512_setzero_ps();
-  const __m512i low = _mm512_set1_epi8((char)((1 << bits) - 1));
   const float *scale = x->scale + row * w->blocks;
   const int32_t *minus_sum = x->minus_sum + row * w->blocks;
   __m512 total[TILE_ROWS];
@@ -215,24 +234,14 @@ NBITS_INLINE void int8_tile(const cpu_nbits *w, size_t panel, const nbits_rows *
   for (size_t b = 0; b < w->blocks; b++) {
     const size_t at = nbits_at(w, panel, b, WIDTH), runs = w->block / NBITS_RUN;
     const int8_t *a = x->q + row * x->stride + b * w->block;
-    const __m512i zero = float_zero ? _mm512_setzero_si512() : _mm512_load_si512((const void *)(w->zeros + at));
+    const __m512i none = _mm512_setzero_si512();
+    const __m512i zero = float_zero ? none : _mm512_load_si512((const void *)(w->zeros + at));
     NBITS_UNROLL for (int r = 0; r < rows; r++) {
       const __m512i minus = _mm512_set1_epi32(minus_sum[(size_t)r * w->blocks + b]);
-      sum[r][0] = float_zero ? zero : _mm512_dpwssd_epi32(_mm512_setzero_si512(), zero, minus);
-      sum[r][1] = _mm512_setzero_si512();
+      sum[r][0] = float_zero ? none : _mm512_dpwssd_epi32(none, zero, minus);
+      sum[r][1] = none;
     }
-    for (size_t run = 0; run < runs; run++, a += NBITS_RUN) {
-      NBITS_UNROLL for (int g = 0; g < 4; g++) {
-        const int in_word = g % (8 / bits);
-        const __m512i word = _mm512_load_si512((const void *)q);
-        const __m512i shifted = in_word ? _mm512_srlv_epi32(word, _mm512_set1_epi32(in_word * bits)) : word;
-        const __m512i part = bits == 8 ? word : _mm512_and_si512(shifted, low);
-        if (in_word == 8 / bits - 1) q += WIDTH;
-        NBITS_UNROLL for (int r = 0; r < rows; r++) {
-          sum[r][g % chains] = dot(sum[r][g % chains], part, a + (size_t)r * x->stride + 4 * g);
-        }
-      }
-    }
+    for (size_t run = 0; run < runs; run++, a += NBITS_RUN) q = int8_run(q, a, x->stride, sum, rows, chains, bits);
     const __m512 ws = _mm512_load_ps(w->scales + at);
     NBITS_UNROLL for (int r = 0; r < rows; r++) {
       const size_t i = (size_t)r * w->blocks + b;

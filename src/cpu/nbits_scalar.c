@@ -26,7 +26,7 @@ static void few(const cpu_nbits *w, size_t panel, size_t rows, const float *x, s
     const size_t at = nbits_at(w, panel, b, WIDTH), count = nbits_runs(w, b) * NBITS_RUN;
     const uint32_t *q = nbits_words(w, panel, b, WIDTH);
     float zero[WIDTH], sum[TILE_ROWS][WIDTH] = {{0}};
-    for (int c = 0; c < WIDTH; c++) zero[c] = w->float_zeros ? w->float_zeros[at + (size_t)c] : (float)w->zeros[at + (size_t)c];
+    for (size_t c = 0; c < WIDTH; c++) zero[c] = w->float_zeros ? w->float_zeros[at + c] : (float)w->zeros[at + c];
     for (size_t k = 0; k < count; k++) {
       const uint32_t *word = q + k / per_word * WIDTH;
       const unsigned shift = position((unsigned)k % per_word, bits);

@@ -246,6 +246,10 @@ bool mx_read_i64(mx x, int64_t *out, size_t cap, size_t *n) {
   return p != nullptr;
 }
 
+bool mx_ready(mx x) {
+  return mx_ok(x->scope) && x->a && !x->a->is_tracer() && x->a->status() == mc::array::Status::available;
+}
+
 bool mx_copy_out(mx x, void *dst, size_t bytes) {
   const void *p = mx_read(x);
   if (!p) return false;

@@ -62,6 +62,8 @@ bool mx_eval(mx_scope *s, const mx *xs, size_t n);        // false: see mx_error
 // Evaluates; row-major data, valid while the scope lives; NULL on failure and for a placeholder of a trace.
 const void *mx_read(mx x);
 bool mx_read_i64(mx x, int64_t *out, size_t cap, size_t *n);  // integers or bools as int64; false and an error if > cap
+// Is its data there, so that reading it computes nothing? False for a placeholder of a trace and after an error.
+bool mx_ready(mx x);
 bool mx_copy_out(mx x, void *dst, size_t bytes);              // evaluates; false and an error if bytes is not x's size
 
 // An array that outlives its scope: constants, packed weights. May be used on every thread.

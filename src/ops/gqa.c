@@ -1,3 +1,366 @@
+// GroupQueryAttention of com.microsoft: attention over a cache of keys and values, with grouped heads.
+#include <math.h>
+
 #include "ops/op.h"
 
-const op_row ops_gqa[] = {{0}};
+enum { G_Q, G_K, G_V, G_PAST_K, G_PAST_V, G_LENGTHS, G_TOTAL, G_COS, G_SIN, G_POSITIONS, G_BIAS, G_SINK, G_K_SCALE,
+       G_V_SCALE, G_Q_NORM, G_K_NORM };
+static const char *const gqa_attrs[] = {
+    "num_heads", "kv_num_heads", "scale", "softcap", "do_rotary", "rotary_interleaved", "local_window_size",
+    "smooth_softmax", "causal", "sliding_window_cache", "qk_output", "qk_norm_epsilon", "k_quant_type", "v_quant_type",
+    "kv_cache_bit_width", NULL};
+
+// ---- claiming -----------------------------------------------------------------------------------------------------------
+static void gqa_claim_types(claim *c) {
+  dtype t = in_type(c, G_Q);
+  REQUIRE(c, dtype_in(t, DTS_FLOAT), "the query has type %s", dtype_name(t));
+  REQUIRE(c, !has_in(c, G_K_SCALE) && !has_in(c, G_V_SCALE), "a quantised cache");
+  for (size_t i = G_K; i <= G_K_NORM; i++)
+    if (i != G_LENGTHS && i != G_TOTAL && i != G_POSITIONS)
+      REQUIRE(c, !has_in(c, i) || in_type(c, i) == t, "input %zu has type %s, the query %s", i,
+              dtype_name(in_type(c, i)), dtype_name(t));
+  require_types(c, G_LENGTHS, DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64));
+  require_types(c, G_TOTAL, DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64));
+}
+
+static void gqa_claim_inputs(claim *c) {
+  REQUIRE(c, has_in(c, G_LENGTHS) && has_in(c, G_TOTAL), "seqlens_k and total_sequence_length are needed");
+  REQUIRE(c, has_in(c, G_K) == has_in(c, G_V), "key and value must come together");
+  REQUIRE(c, has_in(c, G_PAST_K) == has_in(c, G_PAST_V), "past_key and past_value must come together");
+  REQUIRE(c, has_in(c, G_Q_NORM) == has_in(c, G_K_NORM), "q_norm_weight and k_norm_weight must come together");
+  bool rotary = attr_i(c->n, "do_rotary", 0) != 0;
+  REQUIRE(c, !rotary || (has_in(c, G_COS) && has_in(c, G_SIN)), "do_rotary needs cos_cache and sin_cache");
+  for (size_t i = G_Q; i <= G_V; i++)
+    REQUIRE(c, in_rank(c, i) == 3 || in_rank(c, i) < 0, "input %zu has rank %d", i, in_rank(c, i));
+  int64_t q = in_dim(c, G_Q, 1), k = in_dim(c, G_K, 1);
+  REQUIRE(c, q < 0 || k < 0 || q == k, "%lld keys for %lld queries", (long long)k, (long long)q);
+}
+
+static void gqa_claim(claim *c) {
+  require_known(c, gqa_attrs);
+  gqa_claim_types(c);
+  gqa_claim_inputs(c);
+  CLAIM_GOES_ON(c);
+  int64_t heads = attr_i(c->n, "num_heads", 0), kv_heads = attr_i(c->n, "kv_num_heads", 0);
+  REQUIRE(c, heads > 0 && heads < 65536 && kv_heads > 0 && heads % kv_heads == 0, "%lld heads over %lld key heads",
+          (long long)heads, (long long)kv_heads);
+  int64_t window = attr_i(c->n, "local_window_size", -1);
+  bool causal = attr_i(c->n, "causal", 1) != 0;
+  REQUIRE(c, window == -1 || (window > 0 && causal), "local_window_size %lld", (long long)window);
+  REQUIRE(c, !attr_i(c->n, "sliding_window_cache", 0), "a window-sized cache (sliding_window_cache)");
+  REQUIRE(c, !attr_i(c->n, "qk_output", 0) && !has_out(c, 3), "output of the products (qk_output)");
+}
+
+// ---- lengths ------------------------------------------------------------------------------------------------------------
+enum { GQA_MAX_BATCH = 4096 };
+
+typedef struct gqa_plan {
+  int batch, rows, heads, kv_heads;  // rows: new tokens of each entry
+  int total;                         // the longest entry, new tokens included
+  int capacity;                      // rows of the present cache
+  int past[GQA_MAX_BATCH], longest_past;
+  bool first, uniform;               // first prompt: nothing is past; uniform: past is the same everywhere
+  int window;                        // -1: none
+  bool causal;
+  int64_t length[GQA_MAX_BATCH];
+  mx q, k, v;                        // [B, heads, rows, head size]
+} gqa_plan;
+
+static bool gqa_entry(op *o, gqa_plan *p, int b, int past_rows) {
+  int64_t length = p->length[b] + 1, past = p->first ? 0 : length - p->rows;
+  if (length < 1 || length > p->total) {
+    op_fail(o, "seqlens_k[%d] is %lld with a total_sequence_length of %d", b, (long long)length - 1, p->total);
+    return false;
+  }
+  if (past < 0 || past > past_rows) {
+    op_fail(o, "entry %d needs %lld past rows, the cache has %d", b, (long long)past, past_rows);
+    return false;
+  }
+  p->past[b] = (int)past;
+  if (p->past[b] > p->longest_past) p->longest_past = p->past[b];
+  return true;
+}
+
+static bool gqa_lengths(op *o, gqa_plan *p) {
+  int64_t total;
+  size_t n = 0;
+  int past_rows = in(o, G_PAST_K) ? mx_dim(in(o, G_PAST_K), 2) : 0;
+  if (!host_int(o, G_TOTAL, &total) || !fits_int(o, total, &p->total)) return false;
+  if (!host_ints(o, G_LENGTHS, p->length, GQA_MAX_BATCH, &n)) return false;
+  if ((int)n != p->batch || p->total < p->rows) {
+    op_fail(o, "%zu lengths and a total of %d for %d entries of %d new tokens", n, p->total, p->batch, p->rows);
+    return false;
+  }
+  p->first = p->rows == p->total;
+  p->capacity = past_rows > p->total ? past_rows : p->total;
+  p->uniform = true;
+  for (int b = 0; b < p->batch; b++) {
+    if (!gqa_entry(o, p, b, past_rows)) return false;
+    p->uniform = p->uniform && p->past[b] == p->past[0];
+  }
+  return true;
+}
+
+// ---- query, key, value --------------------------------------------------------------------------------------------------
+static mx heads_first(mx x, int heads) {
+  return mx_transpose(mx_reshape(x, MXI(mx_dim(x, 0), mx_dim(x, 1), heads, mx_dim(x, 2) / heads)), MXI(0, 2, 1, 3));
+}
+
+static bool gqa_split(op *o, gqa_plan *p) {
+  mx q = in(o, G_Q), k = in(o, G_K), v = in(o, G_V);
+  int groups = p->heads + 2 * p->kv_heads, width = mx_dim(q, 2);
+  if (mx_ndim(q) != 3 || width % (k ? p->heads : groups)) {
+    op_fail(o, "a query of rank %d and width %d does not split into heads", mx_ndim(q), width);
+    return false;
+  }
+  if (!k) {
+    int size = width / groups, k_at = p->heads * size, v_at = k_at + p->kv_heads * size;
+    k = mx_slice_axis(q, 2, k_at, v_at);
+    v = mx_slice_axis(q, 2, v_at, width);
+    q = mx_slice_axis(q, 2, 0, k_at);
+  }
+  p->batch = mx_dim(q, 0);
+  p->rows = mx_dim(q, 1);
+  int size = mx_dim(q, 2) / p->heads;
+  if (mx_ndim(k) != 3 || mx_ndim(v) != 3 || mx_dim(k, 1) != p->rows || mx_dim(v, 1) != p->rows ||
+      mx_dim(k, 2) != p->kv_heads * size || mx_dim(v, 2) % p->kv_heads) {
+    op_fail(o, "keys [%d, %d] and values [%d, %d] do not fit %d queries of head size %d", mx_dim(k, 1), mx_dim(k, 2),
+            mx_dim(v, 1), mx_dim(v, 2), p->rows, size);
+    return false;
+  }
+  p->q = heads_first(q, p->heads);
+  p->k = heads_first(k, p->kv_heads);
+  p->v = heads_first(v, p->kv_heads);
+  if (in(o, G_Q_NORM)) {
+    float eps = attr_f(o->n, "qk_norm_epsilon", 1e-6f);
+    p->q = mx_rms_norm(p->q, in(o, G_Q_NORM), eps);
+    p->k = mx_rms_norm(p->k, in(o, G_K_NORM), eps);
+  }
+  return mx_ok(o->s);
+}
+
+// ---- rotary positions ---------------------------------------------------------------------------------------------------
+enum { GQA_MAX_POSITIONS = 1 << 20 };
+
+static mx cache_rows(mx cache, mx positions) { return mx_take(cache, positions, 0); }
+
+// The position of each new token; false after a failure. One run of positions gives *start, else *each as int32 [B, rows].
+static bool gqa_positions(op *o, const gqa_plan *p, int limit, int64_t *start, mx *each) {
+  size_t n = (size_t)p->batch * (size_t)p->rows, given = 0;
+  *start = p->past[0];
+  if (!in(o, G_POSITIONS) && p->uniform && p->past[0] + p->rows <= limit) return true;
+  int64_t *v = n < GQA_MAX_POSITIONS ? mem_alloc((n + 1) * sizeof *v) : NULL;
+  if (!v) op_fail(o, "no memory for %zu positions", n);
+  bool ok = v != NULL;
+  for (size_t i = 0; ok && i < n; i++) v[i] = p->past[i / (size_t)p->rows] + (int64_t)(i % (size_t)p->rows);
+  if (ok && in(o, G_POSITIONS)) {
+    ok = host_ints(o, G_POSITIONS, v, n, &given) && (given == n || (p->first && given > 0));
+    // The first prompt is numbered from the first element alone.
+    for (size_t i = p->first ? 1 : n; ok && i < n; i++) v[i] = v[0] + (int64_t)(i % (size_t)p->rows);
+    if (!ok) op_fail(o, "%zu position_ids for %zu tokens", given, n);
+  }
+  for (size_t i = 0; ok && i < n; i++)
+    if (v[i] < 0 || v[i] >= limit) {
+      op_fail(o, "position %lld is not in the %d rows of cos_cache", (long long)v[i], limit);
+      ok = false;
+    }
+  if (ok) *each = mx_reshape(mx_i64s(o->s, v, (int)n), MXI(p->batch, p->rows));
+  mem_free(v);
+  return ok;
+}
+
+static mx rotate_split(mx x, mx cos, mx sin) {
+  int half = mx_dim(cos, -1);
+  mx a = mx_slice_axis(x, 3, 0, half), b = mx_slice_axis(x, 3, half, 2 * half);
+  mx parts[3] = {mx_sub(mx_mul(a, cos), mx_mul(b, sin)), mx_add(mx_mul(b, cos), mx_mul(a, sin))};
+  int n = 2, size = mx_dim(x, 3);
+  if (2 * half < size) parts[n++] = mx_slice_axis(x, 3, 2 * half, size);
+  return mx_concatenate(mx_scope_of(x), parts, (size_t)n, 3);
+}
+
+static mx rotate_pairs(mx x, mx cos, mx sin) {
+  int half = mx_dim(cos, -1), size = mx_dim(x, 3);
+  mx turned = 2 * half < size ? mx_slice_axis(x, 3, 0, 2 * half) : x;
+  mx_ints whole = mx_shape(turned), pairs = {5, {whole.v[0], whole.v[1], whole.v[2], half, 2}};
+  mx split = mx_reshape(turned, pairs);
+  mx a = mx_squeeze(mx_slice_axis(split, 4, 0, 1), MXI(4)), b = mx_squeeze(mx_slice_axis(split, 4, 1, 2), MXI(4));
+  mx both[2] = {mx_sub(mx_mul(a, cos), mx_mul(b, sin)), mx_add(mx_mul(b, cos), mx_mul(a, sin))};
+  mx parts[2] = {mx_reshape(mx_stack(mx_scope_of(x), both, 2, 4), whole)};
+  if (2 * half == size) return parts[0];
+  parts[1] = mx_slice_axis(x, 3, 2 * half, size);
+  return mx_concatenate(mx_scope_of(x), parts, 2, 3);
+}
+
+static void gqa_rotate(op *o, gqa_plan *p) {
+  mx cos = in(o, G_COS), sin = in(o, G_SIN), each = NULL;
+  int size = mx_dim(p->q, 3), limit = mx_dim(cos, 0);
+  if (mx_ndim(cos) != 2 || mx_ndim(sin) != 2 || mx_dim(sin, 0) != limit || mx_dim(sin, 1) != mx_dim(cos, 1) ||
+      2 * mx_dim(cos, 1) > size) {
+    op_fail(o, "cos_cache and sin_cache must be two [positions, up to %d] tensors", size / 2);
+    return;
+  }
+  int64_t start;
+  if (!gqa_positions(o, p, limit, &start, &each)) return;
+  if (each) {  // [B, 1, rows, half]
+    cos = mx_expand_dims(cache_rows(cos, each), MXI(1));
+    sin = mx_expand_dims(cache_rows(sin, each), MXI(1));
+  } else {
+    cos = mx_slice_axis(cos, 0, (int)start, (int)start + p->rows);
+    sin = mx_slice_axis(sin, 0, (int)start, (int)start + p->rows);
+  }
+  mx (*turn)(mx, mx, mx) = attr_i(o->n, "rotary_interleaved", 0) ? rotate_pairs : rotate_split;
+  dtype t = mx_dtype(p->q);
+  p->q = mx_astype(turn(f32_up(p->q), f32_up(cos), f32_up(sin)), t);
+  p->k = mx_astype(turn(f32_up(p->k), f32_up(cos), f32_up(sin)), t);
+}
+
+// ---- the cache ------------------------------------------------------------------------------------------------------------
+static mx rows_padded(mx x, int rows) {
+  int missing = rows - mx_dim(x, 2);
+  return missing > 0 ? mx_pad(x, MXI(2), MXI(0), MXI(missing), mx_scalar(x, 0), "constant") : x;
+}
+
+static mx rows_put(mx cache, mx fresh, int b0, int b1, int at) {
+  mx_ints s = mx_shape(fresh);
+  return mx_slice_update(cache, mx_slice_axis(fresh, 0, b0, b1), MXI(b0, 0, at, 0), MXI(b1, s.v[1], at + s.v[2], s.v[3]),
+                         MXI(1, 1, 1, 1));
+}
+
+// The present cache: the past rows of each entry, then its new ones. *used: the part that attention reads.
+static mx gqa_present(const gqa_plan *p, mx past, mx fresh, mx *used) {
+  int end = p->longest_past + p->rows;
+  bool grows = p->uniform && p->capacity == end && (!past || mx_dim(past, 2) <= end);
+  if (grows) {
+    mx parts[2] = {NULL, fresh};
+    if (p->longest_past) parts[0] = mx_slice_axis(past, 2, 0, p->longest_past);
+    *used = parts[0] ? mx_concatenate(mx_scope_of(fresh), parts, 2, 2) : fresh;
+    return *used;
+  }
+  mx cache = rows_padded(past ? past : mx_slice_axis(fresh, 2, 0, 0), p->capacity);
+  if (p->uniform) cache = rows_put(cache, fresh, 0, p->batch, p->past[0]);
+  else
+    for (int b = 0; b < p->batch; b++) cache = rows_put(cache, fresh, b, b + 1, p->past[b]);
+  *used = end < p->capacity ? mx_slice_axis(cache, 2, 0, end) : cache;
+  return cache;
+}
+
+// ---- masks and products -----------------------------------------------------------------------------------------------------
+static mx column(mx_scope *s, const int64_t *v, int n) { return mx_reshape(mx_i64s(s, v, n), MXI(n, 1, 1, 1)); }
+
+// Which keys each query sees, bool, broadcast to [B, H, rows, keys]; NULL when it sees all.
+static mx gqa_mask(op *o, const gqa_plan *p, int keys) {
+  bool all = p->window < 0 || p->window >= keys, padded = false;
+  int64_t at[GQA_MAX_BATCH], end[GQA_MAX_BATCH];
+  for (int b = 0; b < p->batch; b++) {
+    at[b] = p->past[b];
+    end[b] = p->length[b] + 1;
+    padded = padded || end[b] < keys;
+  }
+  if (p->uniform && all && (p->causal ? p->rows == 1 : !padded)) return NULL;
+  mx key = mx_reshape(mx_arange(o->s, 0, keys, 1, DT_I64), MXI(1, 1, 1, keys));
+  if (!p->causal) return mx_less(key, column(o->s, end, p->batch));
+  mx query = mx_reshape(mx_arange(o->s, 0, p->rows, 1, DT_I64), MXI(1, 1, p->rows, 1));
+  query = mx_add(query, column(o->s, at, p->uniform ? 1 : p->batch));
+  mx seen = mx_less_equal(key, query);
+  if (all) return seen;
+  return mx_logical_and(seen, mx_greater(key, mx_sub(query, mx_scalar(query, p->window))));
+}
+
+static mx gqa_bias(op *o, const gqa_plan *p, int first_key, int keys) {
+  mx bias = in(o, G_BIAS);
+  if (!bias) return NULL;
+  if (mx_ndim(bias) != 4 || mx_dim(bias, 2) != p->rows || mx_dim(bias, 3) < first_key + keys)
+    return op_fail(o, "attention_bias must have shape [batch or 1, heads or 1, %d, %d]", p->rows, p->total);
+  return mx_slice_axis(bias, 3, first_key, first_key + keys);
+}
+
+// A logit that only takes part in the softmax's sum, one a head: [1, H, 1, 1] float32; NULL if there is none.
+static mx gqa_sink(op *o, const gqa_plan *p) {
+  if (in(o, G_SINK)) return mx_reshape(mx_astype(in(o, G_SINK), DT_F32), MXI(1, p->heads, 1, 1));
+  if (attr_i(o->n, "smooth_softmax", 0) != 1) return NULL;
+  return mx_full(o->s, MXI(1, p->heads, 1, 1), 0, DT_F32);
+}
+
+// The whole of attention in steps, in float32: what the fused form has not (a cap on the logits, a sink).
+static mx attend(op *o, const gqa_plan *p, mx k, mx v, float scale, mx seen, mx bias, mx sink) {
+  int keys = mx_dim(k, 2), group = p->heads / p->kv_heads, size = mx_dim(p->q, 3);
+  mx q = mx_reshape(f32_up(p->q), MXI(p->batch, p->kv_heads, group * p->rows, size));
+  mx logits = mx_matmul(mx_mul(q, mx_scalar(q, (double)scale)), mx_swapaxes(f32_up(k), 2, 3));
+  logits = mx_reshape(logits, MXI(p->batch, p->heads, p->rows, keys));
+  double cap = (double)attr_f(o->n, "softcap", 0);
+  if (cap > 0) logits = mx_mul(mx_tanh(mx_div(logits, mx_scalar(logits, cap))), mx_scalar(logits, cap));
+  if (bias) logits = mx_add(logits, f32_up(bias));
+  if (seen) logits = mx_where(seen, logits, mx_scalar(logits, -(double)INFINITY));
+  if (sink) {
+    mx parts[2] = {logits, mx_broadcast_to(sink, MXI(p->batch, p->heads, p->rows, 1))};
+    logits = mx_concatenate(o->s, parts, 2, 3);
+  }
+  mx weights = mx_softmax(logits, 3);
+  if (sink) weights = mx_slice_axis(weights, 3, 0, keys);
+  weights = mx_reshape(weights, MXI(p->batch, p->kv_heads, group * p->rows, keys));
+  mx y = mx_matmul(weights, f32_up(v));
+  return mx_astype(mx_reshape(y, MXI(p->batch, p->heads, p->rows, mx_dim(v, 3))), mx_dtype(p->q));
+}
+
+static mx gqa_attend(op *o, const gqa_plan *p, mx k, mx v) {
+  int keys = mx_dim(k, 2), first_key = 0;
+  float scale = attr_f(o->n, "scale", 0);
+  if (scale == 0) scale = 1.0f / sqrtf((float)mx_dim(p->q, 3));
+  mx seen = NULL;
+  if (p->uniform && p->causal && p->rows == 1 && p->window > 0 && p->window < keys) {
+    first_key = keys - p->window;  // one query: the window is a slice
+    k = mx_slice_axis(k, 2, first_key, keys);
+    v = mx_slice_axis(v, 2, first_key, keys);
+    keys = p->window;
+  } else seen = gqa_mask(o, p, keys);
+  mx bias = gqa_bias(o, p, first_key, keys), sink = gqa_sink(o, p);
+  if (sink || attr_f(o->n, "softcap", 0) > 0) return attend(o, p, k, v, scale, seen, bias, sink);
+  if (bias && seen) bias = mx_where(seen, bias, mx_scalar(bias, -(double)INFINITY));
+  return mx_attention(p->q, k, v, scale, bias ? bias : seen);
+}
+
+static void gqa_run(op *o, gqa_plan *p) {
+  mx used_k, used_v;
+  mx present_k = gqa_present(p, in(o, G_PAST_K), p->k, &used_k);
+  mx present_v = gqa_present(p, in(o, G_PAST_V), p->v, &used_v);
+  out(o, 1, present_k);
+  out(o, 2, present_v);
+  int width = p->heads * mx_dim(p->v, 3);
+  if (!p->batch || !p->rows) {
+    out(o, 0, mx_full(o->s, MXI(p->batch, p->rows, width), 0, mx_dtype(p->q)));
+    return;
+  }
+  mx y = gqa_attend(o, p, used_k, used_v);
+  out(o, 0, mx_reshape(mx_transpose(y, MXI(0, 2, 1, 3)), MXI(p->batch, p->rows, width)));
+}
+
+static bool gqa_cache_fits(op *o, const gqa_plan *p, size_t i, mx fresh) {
+  mx past = in(o, i);
+  if (!past || (mx_ndim(past) == 4 && mx_dim(past, 0) == p->batch && mx_dim(past, 1) == p->kv_heads &&
+                mx_dim(past, 3) == mx_dim(fresh, 3) && mx_dim(past, 2) == mx_dim(in(o, G_PAST_K), 2)))
+    return true;
+  op_fail(o, "input %zu must have shape [%d, %d, rows, %d]", i, p->batch, p->kv_heads, mx_dim(fresh, 3));
+  return false;
+}
+
+static void gqa(op *o) {
+  gqa_plan *p = mem_alloc(sizeof *p);
+  if (!p) {
+    mx_fail(o->s, ERR_NO_MEMORY, "out of memory");
+    return;
+  }
+  p->heads = (int)attr_i(o->n, "num_heads", 1);
+  p->kv_heads = (int)attr_i(o->n, "kv_num_heads", 1);
+  p->window = (int)attr_i(o->n, "local_window_size", -1);
+  p->causal = attr_i(o->n, "causal", 1) != 0;
+  if (gqa_split(o, p) && gqa_cache_fits(o, p, G_PAST_K, p->k) && gqa_cache_fits(o, p, G_PAST_V, p->v) &&
+      gqa_lengths(o, p)) {
+    if (attr_i(o->n, "do_rotary", 0)) gqa_rotate(o, p);
+    gqa_run(o, p);
+  }
+  mem_free(p);
+}
+
+const op_row ops_gqa[] = {OP("com.microsoft", "GroupQueryAttention", 1, ANY, gqa_claim, gqa,
+                             .host_in = IN(G_LENGTHS) | IN(G_TOTAL) | IN(G_POSITIONS), .traits = OP_KV),
+                          {0}};

@@ -1,3 +1,119 @@
+// Softmax, LogSoftmax, Hardmax, and the losses made of them.
+#include <string.h>
+
+#include "ops/exact.h"
 #include "ops/op.h"
 
-const op_row ops_softmax[] = {{0}};
+static mx softmax_of(mx x, int axis) {
+  if (mx_dtype(x) != DT_F64) return mx_softmax(x, axis);
+  mx e = exp_exact(mx_sub(x, mx_max(x, MXI(axis), true)));
+  return mx_div(e, mx_sum(e, MXI(axis), true));
+}
+
+// The maximum goes first: x - logsumexp(x) would lose the digits of a large x.
+static mx log_softmax_of(mx x, int axis) {
+  x = f32_up(x);
+  mx below = mx_sub(x, mx_max(x, MXI(axis), true));
+  mx sum = mx_dtype(x) == DT_F64 ? mx_log(mx_sum(exp_exact(below), MXI(axis), true))
+                                 : mx_logsumexp(below, MXI(axis), true);
+  return mx_sub(below, sum);
+}
+
+// One at the first maximum. Comparing x with itself makes zeros of x's shape, also where the shape is not fixed yet.
+static mx hardmax_of(mx x, int axis) {
+  mx zeros = mx_astype(mx_less(x, x), mx_dtype(x));
+  return mx_put_along_axis(zeros, mx_argmax(x, axis, true), mx_scalar(x, 1), axis);
+}
+
+// Before opset 13 the axes from `axis` on count as one.
+static void along_axis(op *o, mx (*f)(mx, int)) {
+  mx x = in(o, 0);
+  int rank = mx_ndim(x);
+  bool joined = o->n->since < 13;
+  int axis = norm_axis(o, attr_i(o->n, "axis", joined ? 1 : -1), rank);
+  if (!mx_ok(o->s)) return;
+  if (mx_size(x) == 0)
+    out(o, 0, x);
+  else if (joined && axis < rank - 1)
+    out(o, 0, mx_reshape(f(mx_flatten(x, axis, rank - 1), axis), mx_shape(x)));
+  else
+    out(o, 0, f(x, axis));
+}
+
+static void softmax(op *o) { along_axis(o, softmax_of); }
+static void log_softmax(op *o) { along_axis(o, log_softmax_of); }
+static void hardmax(op *o) { along_axis(o, hardmax_of); }
+
+static void softmax_claim(claim *c) {
+  REQUIRE(c, in_rank(c, 0) != 0, "input is a scalar");
+  require_types(c, 0, DTS_FLOAT64);
+}
+
+// ---- NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss ---------------------------------------------------------------
+// The class numbers, int64, once all of them are known to be in [0, classes) or the ignored number.
+static mx classes_checked(op *o, int classes) {
+  mx target = mx_astype(in(o, 1), DT_I64);
+  bool has_ignored = attr_has(o->n, "ignore_index");
+  int64_t ignored = attr_i(o->n, "ignore_index", 0);
+  size_t n = mx_size(target);
+  const int64_t *t = n ? mx_read(target) : NULL;
+  for (size_t i = 0; t && i < n; i++)
+    if ((t[i] < 0 || t[i] >= classes) && !(has_ignored && t[i] == ignored))
+      return op_fail(o, "class %lld is out of range for %d classes", (long long)t[i], classes);
+  return target;
+}
+
+static mx reduced_loss(const op *o, mx loss, mx weights) {
+  const char *reduction = attr_s(o->n, "reduction", "mean");
+  if (!strcmp(reduction, "none")) return loss;
+  mx_ints axes = all_axes(mx_ndim(loss));
+  if (!strcmp(reduction, "sum")) return mx_sum(loss, axes, false);
+  return weights ? mx_div(mx_sum(loss, axes, false), mx_sum(weights, axes, false)) : mx_mean(loss, axes, false);
+}
+
+// log_p [N, C, ..], targets [N, ..]; what is ignored has neither a loss nor a weight.
+static mx likelihood_loss(op *o, mx log_p) {
+  mx target = classes_checked(o, mx_dim(log_p, 1)), weights = NULL, counted = NULL;
+  if (attr_has(o->n, "ignore_index")) {
+    counted = mx_not_equal(target, mx_scalar_i64(o->s, attr_i(o->n, "ignore_index", 0), DT_I64));
+    target = mx_where(counted, target, mx_scalar_i64(o->s, 0, DT_I64));
+  }
+  mx loss = mx_neg(mx_squeeze(mx_take_along_axis(log_p, mx_expand_dims(target, MXI(1)), 1), MXI(1)));
+  if (in(o, 2)) {
+    weights = mx_take(mx_astype(in(o, 2), mx_dtype(log_p)), target, 0);
+    loss = mx_mul(loss, weights);
+  }
+  if (counted) {
+    mx zero = mx_scalar(loss, 0);
+    loss = mx_where(counted, loss, zero);
+    weights = weights ? mx_where(counted, weights, zero) : mx_astype(counted, mx_dtype(loss));
+  }
+  return reduced_loss(o, loss, weights);
+}
+
+static void nll_loss(op *o) { out(o, 0, likelihood_loss(o, f32_up(in(o, 0)))); }
+
+static void cross_entropy_loss(op *o) {
+  mx scores = f32_up(in(o, 0));
+  mx log_p = mx_size(scores) ? log_softmax_of(scores, 1) : scores;
+  out(o, 0, likelihood_loss(o, log_p));
+  out(o, 1, log_p);
+}
+
+static void loss_claim(claim *c) {
+  require_types(c, 0, DTS_FLOAT64);
+  require_types(c, 1, DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64));
+  require_types(c, 2, DTS_FLOAT64);
+  CLAIM_GOES_ON(c);
+  REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) > 1, "scores have no axis of classes");
+  const char *r = attr_s(c->n, "reduction", "mean");
+  REQUIRE(c, !strcmp(r, "mean") || !strcmp(r, "sum") || !strcmp(r, "none"), "reduction '%s' is not known", r);
+}
+
+const op_row ops_softmax[] = {
+    OP("", "Softmax", 1, ANY, softmax_claim, softmax, .host_in = 0),
+    OP("", "LogSoftmax", 1, ANY, softmax_claim, log_softmax, .host_in = 0),
+    OP("", "Hardmax", 1, ANY, softmax_claim, hardmax, .host_in = 0),
+    OP("", "NegativeLogLikelihoodLoss", 12, ANY, loss_claim, nll_loss, .host_in = IN(1)),
+    OP("", "SoftmaxCrossEntropyLoss", 12, ANY, loss_claim, cross_entropy_loss, .host_in = IN(1)),
+    {0}};
