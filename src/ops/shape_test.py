@@ -1,6 +1,7 @@
 import numpy as np
-from case import Family
+from case import Family, compare, record_of_newest, session
 from ml_dtypes import bfloat16
+from onnx import TensorProto, helper, numpy_helper
 
 f = Family("shape")
 rng = np.random.default_rng(1)
@@ -97,11 +98,11 @@ for opset in (13, 21, 23, 24, 25):
 for axes in ((), (0,), (-1,), (-5, -3), (0, 2, 4)):
     f.case("Squeeze", 13, [ones, i64(*axes)], const=(1,))
 f.case("Squeeze", 13, [ones])
-f.case("Squeeze", 13, [ones, None])
+f.case("Squeeze", 13, [ones, None], want=[ones.reshape(3, 4)])
 f.case("Squeeze", 13, [data((1,))])
 f.case("Squeeze", 13, [np.zeros((1, 0, 1), np.float32)])
 f.case("Squeeze", 13, [x])
-for axes in ((0,), (-1,), (0, 1), (-4, 1), (3, 0, 1)):
+for axes in ((0,), (-1,), (0, 1), (-4, 2), (3, 0, 1)):
     f.case("Unsqueeze", 13, [x, i64(*axes)], const=(1,))
 f.case("Unsqueeze", 13, [np.float32(3), i64(0, 1)])
 f.case("Unsqueeze", 13, [np.int64(3), i64(0)], const=(0, 1), name="known data")
@@ -146,6 +147,9 @@ f.case("Tile", 13, [empty, i64(2, 2, 2)])
 f.case("Tile", 13, [np.float32(3), i64()])
 f.case("Tile", 13, [bf, i64(1, 2, 1)], want=[np.tile(bf, (1, 2, 1))], name="bf16")
 f.case("Tile", 13, [big, i64(1, 2)], name="exact int64")
+pair = data((2, 3))
+f.case("Tile", 1, [pair, np.array(2, np.float32), np.array(-1, np.float32)], want=[np.tile(pair, (1, 2))])
+f.fails("Tile", 1, [pair, np.array(2, np.float32), np.array(2, np.float32)], why="out of range")
 f.fails("Tile", 13, [x, i64(1, -2, 1)], why="out of range")
 
 # DepthToSpace, SpaceToDepth
@@ -169,3 +173,26 @@ f.fails("DepthToSpace", 13, [data((1, 6, 2, 2))], attrs={"blocksize": 2}, why="m
 f.fails("SpaceToDepth", 13, [data((1, 6, 2, 3))], attrs={"blocksize": 2}, why="multiples of 2")
 
 test_shape = f.pytest()
+
+
+def test_shapes_computed_from_shapes():
+    """Shape -> Slice, Gather, Squeeze, Unsqueeze, Concat -> Reshape and Expand, at several shapes in one session."""
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["s"]), node("Gather", ["s", "last"], ["w"]), node("Unsqueeze", ["w", "zero"], ["w1"]),
+        node("Slice", ["s", "zero", "one"], ["b"]), node("Size", ["x"], ["n"]), node("Reshape", ["n", "one"], ["n1"]),
+        node("Concat", ["b", "minus", "w1"], ["to"], axis=0), node("Reshape", ["x", "to"], ["y"]), node("Reshape", ["x", "n1"], ["flat"]),
+        node("Squeeze", ["w1", "zero"], ["w0"]), node("ConstantOfShape", ["w1"], ["ones"], value=numpy_helper.from_array(i64(1))),
+        node("Range", ["start", "w0", "step"], ["r"]), node("Expand", ["r", "s"], ["e"]), node("Reshape", ["y", "ones_to"], ["z"])]
+    consts = {"last": np.int64(-1), "zero": i64(0), "one": i64(1), "minus": i64(-1), "start": np.int64(0), "step": np.int64(1), "ones_to": i64(-1)}
+    outs = [helper.make_empty_tensor_value_info(n) for n in ("y", "flat", "e", "ones", "z", "to")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["a", "b", "c"])], outs,
+                              [numpy_helper.from_array(v, k) for k, v in consts.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    cpu, mlx = session(model, False), session(model, True, {"claim_all": "1"})
+    record = record_of_newest()
+    assert record["claimed"] == record["nodes"] == len(nodes), record["declined"]
+    for shape in ((2, 3, 4), (1, 1, 1), (5, 2, 70), (2, 3, 4)):
+        feeds = {"x": data(shape)}
+        for got, want in zip(mlx.run(None, feeds), cpu.run(None, feeds), strict=True):
+            compare(got, want, None, str(shape))

@@ -1,9 +1,5 @@
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE  // dladdr, RTLD_NODELETE
-#endif
 #include "ort/factory.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -78,13 +74,6 @@ static bool read_options(const ort *o, const OrtSessionOptions *session, opts *o
   return err_ok(e);
 }
 
-// MLX's threads live as long as the process, so from the first session on our code and MLX's must stay in memory.
-static void stay_loaded(void) {
-  Dl_info info;
-  static const int here = 0;
-  if (dladdr(&here, &info) && info.dli_fname) dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
-}
-
 static OrtStatus *create_ep(OrtEpFactory *self, const OrtHardwareDevice *const *devices,
                             const OrtKeyValuePairs *const *metadata, size_t n_devices,
                             const OrtSessionOptions *session, const OrtLogger *logger, OrtEp **out) {
@@ -95,7 +84,6 @@ static OrtStatus *create_ep(OrtEpFactory *self, const OrtHardwareDevice *const *
   *out = NULL;
   if (read_options(&f->o, session, &o, &e)) {
     follow_choice(f, devices, n_devices, &o);
-    stay_loaded();
     *out = ep_new(&f->o, logger, &o, &e);
   }
   return ort_status(&f->o, &e);

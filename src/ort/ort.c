@@ -1,5 +1,6 @@
 #include "ort/ort.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,11 @@ static uint32_t newest_of(const OrtApiBase *base) {
 
 static OrtStatus *too_old(const OrtApiBase *base) {
   const OrtApi *first = base->GetApi(1);
-  return first ? first->CreateStatus(ORT_NOT_IMPLEMENTED,
-                                     "the MLX execution provider needs ONNX Runtime 1.23 or newer: update onnxruntime")
-               : NULL;
+  const char *release = base->GetVersionString();
+  char msg[160];
+  snprintf(msg, sizeof msg, "the MLX execution provider needs ONNX Runtime 1.23 (API 23) or newer, and this is %s: update it",
+           release ? release : "of unknown version");
+  return first ? first->CreateStatus(ORT_NOT_IMPLEMENTED, msg) : NULL;
 }
 
 bool ort_open(const OrtApiBase *base, ort *o, OrtStatus **status) {

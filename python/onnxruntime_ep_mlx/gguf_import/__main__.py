@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", metavar="FILE.gguf")
     parser.add_argument("folder", metavar="OUT", nargs="?", help="the folder to make; by default one in the cache of made models")
     parser.add_argument("--quant", choices=tuple(QUANT_BITS), default="q4", help="bits of the matrix weights (default q4)")
-    parser.add_argument("--accuracy-level", type=int, choices=range(5), default=4, metavar="0..4", help="of MatMulNBits (default 4)")
+    parser.add_argument("--accuracy-level", type=int, choices=range(5), default=0, metavar="0..4", help="of MatMulNBits (default 0: float32 arithmetic)")
     parser.add_argument("--layers", type=int, default=0, metavar="N", help="only the first N layers")
     parser.add_argument("--context", type=int, default=0, metavar="N", help="positions in the rotary tables")
     parser.add_argument("--packed-qkv", action="store_true", help="one product for q, k and v")

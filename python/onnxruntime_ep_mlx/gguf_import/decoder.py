@@ -26,13 +26,14 @@ class Options:
     """How a model is built. Every field is part of the cache key.
 
     quant: "q4" or "q8" (MatMulNBits of 4 or 8 bits), or "none" (float32 MatMul).
-    accuracy_level: of MatMulNBits; 4 lets a provider round activations to int8, 0 leaves it free.
+    accuracy_level: of MatMulNBits; 0 computes in float32, so that providers agree; 4 lets them round activations to int8,
+        which is faster, and noisy enough that two providers soon choose different tokens.
     layers: keep only the first N layers (0: all), for small test models.
     context: number of positions in the rotary tables (0: as many as the model was trained for).
     packed_qkv: one product for q, k and v instead of three.
     """
     quant: str = "q4"
-    accuracy_level: int = 4
+    accuracy_level: int = 0
     layers: int = 0
     context: int = 0
     packed_qkv: bool = False
