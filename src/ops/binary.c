@@ -10,6 +10,12 @@ static void claim_equal(claim *c) { require_in_types(c, DTS_TENSOR); }
 static void claim_int(claim *c) { require_in_types(c, DTS_INT); }
 static void claim_bool(claim *c) { require_in_types(c, DTS_BOOL); }
 
+static void claim_mod(claim *c) {
+  int64_t fmod = attr_i(c->n, "fmod", 0);
+  REQUIRE(c, fmod == 0 || fmod == 1, "attribute fmod is %lld, not 0 or 1", (long long)fmod);
+  claim_arithmetic(c);
+}
+
 // Up to version 6 the second operand broadcasts only when asked to, and then its axes match those of the first from
 // `axis` on; without `axis` the last ones.
 static mx old_operand(op *o, mx a, mx b) {
@@ -113,12 +119,6 @@ static void pow_op(op *o) {
 }
 
 // ---- any number of inputs ---------------------------------------------------------------------------------------------------
-static void claim_mod(claim *c) {
-  int64_t fmod = attr_i(c->n, "fmod", 0);
-  REQUIRE(c, fmod == 0 || fmod == 1, "attribute fmod is %lld, not 0 or 1", (long long)fmod);
-  claim_arithmetic(c);
-}
-
 static mx fold(op *o, mx (*f)(mx, mx), mx (*first)(mx)) {
   mx x = first(in(o, 0));
   for (size_t i = 1; i < o->n->n_in; i++) x = f(x, first(in(o, i)));
