@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,9 @@ def report_of(*arguments: str) -> dict:
 
 
 def save(path: Path, nodes: list, inputs: dict, outputs: dict, opset: int = 20) -> str:
-    declare = lambda items: [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in items.items()]
+    def declare(items: dict) -> list:
+        return [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in items.items()]
+
     graph = helper.make_graph(nodes, "model", declare(inputs), declare(outputs))
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset)])
     onnx.checker.check_model(model)
@@ -162,6 +165,28 @@ def failure(code: int, message: str, *arguments: str) -> None:
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: ") and message in lines[0], result.stderr
     assert "Traceback" not in result.stdout
+
+
+def test_demo() -> None:
+    result = subprocess.run([sys.executable, "-m", "onnxruntime_ep_mlx.demo", "--max-new-tokens", "16"], capture_output=True, text=True,
+                            timeout=600, check=False)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert "Paris" in next(line for line in lines if line.startswith("answer"))
+    claims = [re.search(r"nodes (\d+)   claimed (\d+)", line) for line in lines]
+    assert [int(found.group(2)) > 0.9 * int(found.group(1)) for found in claims if found] == [True, True]
+    assert any(line.split() == ["MLX", "ORT", "CPU"] for line in lines)
+    ranked = lines[next(index for index, line in enumerate(lines) if line.startswith("query")) + 1]
+    assert "optimise the slowest loop" in ranked
+    apart = next(line for line in lines if line.startswith("largest difference"))
+    assert float(apart.split()[-1]) < 1e-3
+
+
+def test_demo_without_a_model() -> None:
+    result = subprocess.run([sys.executable, "-m", "onnxruntime_ep_mlx.demo", "--model-dir", "/no/such/folder"], capture_output=True,
+                            text=True, timeout=120, check=False)
+    assert result.returncode == 1 and result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
+    assert "/no/such/folder" in result.stderr
 
 
 # The measures and the made inputs, without a model.

@@ -6,6 +6,7 @@ import sys
 
 from . import DescribeError, LibraryNotFoundError, OnnxRuntimeTooOldError, cli_claim, cli_info, cli_run, version
 from .cli_common import CliError, report
+from .sessions import SessionError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser().parse_args(arguments)
     try:
         return int(parsed.command(parsed))
-    except (CliError, DescribeError, LibraryNotFoundError, OnnxRuntimeTooOldError) as error:
+    except (CliError, DescribeError, LibraryNotFoundError, OnnxRuntimeTooOldError, SessionError) as error:
         report(error)
         return 1
 

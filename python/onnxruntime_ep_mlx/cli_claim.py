@@ -4,8 +4,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .cli_common import claim_summary, claims_of, load_model, open_mlx_session, operator_of, print_json, print_table
+from .cli_common import claim_summary, claims_of, load_model, operator_of, print_json, print_table
 from .cli_options import key_value
+from .sessions import open_mlx_session
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

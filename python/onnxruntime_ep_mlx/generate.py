@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from .cli_common import open_cpu_session, open_mlx_session, record_with_id
+from .sessions import open_cpu_session, open_mlx_session, record_with_id
 
 PROVIDERS = ("mlx", "cpu")
 
@@ -101,7 +101,8 @@ class Decoder:
         logits, *cache = binding.get_outputs()
         if not self._shared_cache:  # a shared one belongs to the values made in `reset`
             self._cache = cache
-        return logits.numpy()[0]
+        rows: np.ndarray = logits.numpy()[0]
+        return rows
 
     def generate(self, prompt_ids: Sequence[int], max_new_tokens: int) -> Iterator[int]:
         """The most likely continuation, token by token, until an end token (not given out) or `max_new_tokens`."""

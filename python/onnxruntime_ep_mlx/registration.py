@@ -72,20 +72,7 @@ def append_to_session_options(so: onnxruntime.SessionOptions, options: Mapping[s
     """
     if not ep_devices():
         register_execution_provider_library()
-    so.add_provider_for_devices(_one_registration(ep_devices()), {key: option_text(value) for key, value in (options or {}).items()})
-
-
-def _one_registration(devices: list[Any]) -> list[Any]:
-    # The same library registered under two names lists its devices twice; a session takes those of one factory only.
-    seen: set[tuple[Any, ...]] = set()
-    kept = []
-    for device in devices:
-        hardware = device.device
-        key = (str(hardware.type), hardware.vendor_id, hardware.device_id, tuple(sorted(device.ep_metadata.items())))
-        if key not in seen:
-            seen.add(key)
-            kept.append(device)
-    return kept
+    so.add_provider_for_devices(ep_devices(), {key: option_text(value) for key, value in (options or {}).items()})
 
 
 def option_text(value: Any) -> str:

@@ -5,10 +5,12 @@
 #include "cpu/alloc.h"
 #include "cpu/nbits_kernels.h"
 
+// Multiply-adds under which waking another thread costs more than it saves.
+static const double serial_work = 65536;
+
 enum {
-  SERIAL_WORK = 1 << 16,  // multiply-adds under which waking another thread costs more than it saves
-  ROW_CHUNK = 256,        // rows that one unit of a large product takes, so that its slice of x stays in cache
-  GEMM_K = 192            // weights along k expanded at a time, so that they stay in the first-level cache
+  ROW_CHUNK = 256,  // rows that one unit of a large product takes, so that its slice of x stays in cache
+  GEMM_K = 192      // weights along k expanded at a time, so that they stay in the first-level cache
 };
 
 // ---- choice of kernels
@@ -178,7 +180,7 @@ static void few_part(void *ctx, int part, int parts) {
 static int parts_for(const cpu_pool *pool, const cpu_nbits *w, size_t m) {
   const double work = (double)m * (double)w->n * (double)w->k;
   const int parts = cpu_pool_parts(pool);
-  if (work < SERIAL_WORK) return 1;
+  if (work < serial_work) return 1;
   return w->panels < (size_t)parts ? (int)w->panels : parts;
 }
 

@@ -1,8 +1,8 @@
 // What nbits.c and the kernels of one instruction set share. Invariant: the packed form depends on the kernels only
-// by their panel width. A panel is `width` columns of the product (rows of w); its blocks follow each other, and a block is
-// block * bits / 32 groups of `width` words, one word a column with 32 / bits weights. Weight j of a word sits at bit
-// 8 * (j % 4) + bits * (j / 4): each byte lane holds weights that are neighbours along k, as 8-bit dot products want.
-// Columns past n and weights past k are zero bits with scale 0 (past n).
+// by their panel width. A panel is `width` columns of the product (rows of w); its blocks follow each other, and a
+// block is block * bits / 32 groups of `width` words, one word a column with 32 / bits weights. Weight j of a word sits
+// at bit 8 * (j % 4) + bits * (j / 4): a byte of each of four neighbours along k, as 8-bit dot products want it.
+// Weights past k are zero bits; columns past n are zero bits with scale 0.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -17,7 +17,7 @@ typedef struct tensor {
   dtype type;
   int rank;
   const int64_t *dims;
-  const void *data;  // row-major; borrowed or in the arena; valid while the graph lives
+  const void *data;  // row-major; NULL for a constant of a built program that lives on the device only
   size_t bytes;
 } tensor;
 

@@ -68,12 +68,8 @@ static int64_t view_at(index_view x, size_t i) {
 }
 
 static bool index_view_of(op *o, size_t i, index_view *x) {
-  const value *v = i < o->n->n_in ? o->n->in[i] : NULL;
   tensor t = {0};
-  bool known = v && v->constant;
-  if (known) t = *v->constant;
-  if (v && !known) known = o->env && o->env->host_value && o->env->host_value(o->env, v, &t);
-  if (known && dims_count(t.dims, t.rank, &x->n)) {
+  if (host_tensor(o, i, &t) && dims_count(t.dims, t.rank, &x->n)) {
     x->data = t.data;
     x->wide = t.type == DT_I64;
     return true;

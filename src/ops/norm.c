@@ -109,6 +109,46 @@ static void skip_claim(claim *c) {
   REQUIRE(c, in_rank(c, 0) != 0, "input is a scalar");
 }
 
+// ---- EmbedLayerNormalization ----------------------------------------------------------------------------------------
+enum { EMBED_IDS, EMBED_SEGMENTS, EMBED_WORD_TABLE, EMBED_POSITION_TABLE, EMBED_SEGMENT_TABLE, EMBED_GAMMA, EMBED_BETA,
+       EMBED_MASK, EMBED_POSITIONS };
+
+// Rows of input `table` by the numbers in input `ids`, all of which are checked first.
+static mx embedded(op *o, size_t table, size_t ids) {
+  mx at = mx_astype(in(o, ids), DT_I32);
+  size_t n = mx_size(at);
+  int rows = mx_dim(in(o, table), 0);
+  const int32_t *v = n ? mx_read(at) : NULL;
+  for (size_t i = 0; v && i < n; i++)
+    if (v[i] < 0 || v[i] >= rows) return op_fail(o, "id %d is out of range for %d rows", (int)v[i], rows);
+  return f32_up(mx_take(in(o, table), at, 0));
+}
+
+static mx position_rows(op *o) {
+  mx table = in(o, EMBED_POSITION_TABLE);
+  if (in(o, EMBED_POSITIONS)) return embedded(o, EMBED_POSITION_TABLE, EMBED_POSITIONS);
+  int length = mx_dim(in(o, EMBED_IDS), 1);
+  if (length > mx_dim(table, 0)) return op_fail(o, "%d positions, but a table of %d", length, mx_dim(table, 0));
+  return f32_up(mx_slice_axis(table, 0, 0, length));
+}
+
+static void embed_layer_norm(op *o) {
+  mx sum = mx_add(embedded(o, EMBED_WORD_TABLE, EMBED_IDS), position_rows(o));
+  if (in(o, EMBED_SEGMENTS) && in(o, EMBED_SEGMENT_TABLE))
+    sum = mx_add(sum, embedded(o, EMBED_SEGMENT_TABLE, EMBED_SEGMENTS));
+  out(o, 0, fused_last(sum, in(o, EMBED_GAMMA), in(o, EMBED_BETA), attr_f(o->n, "epsilon", 1e-12f), true));
+  out(o, 2, sum);
+  if (!wants(o, 1)) return;
+  mx mask = in(o, EMBED_MASK);  // the second output counts its ones
+  out(o, 1, mask ? mx_sum(mx_astype(mx_equal(mask, mx_scalar(mask, 1)), DT_I32), MXI(1), false)
+                 : mx_full(o->s, MXI(mx_dim(in(o, EMBED_IDS), 0)), 0, DT_I32));
+}
+
+static void embed_claim(claim *c) {
+  require_types(c, EMBED_WORD_TABLE, DTS_FLOAT);
+  REQUIRE(c, in_rank(c, EMBED_IDS) < 0 || in_rank(c, EMBED_IDS) == 2, "ids are not of rank 2");
+}
+
 // ---- BatchNormalization ---------------------------------------------------------------------------------------------
 enum { BN_X, BN_SCALE, BN_BIAS, BN_MEAN, BN_VAR };
 
@@ -312,6 +352,8 @@ const op_row ops_norm[] = {
     OP("com.microsoft", "SimplifiedLayerNormalization", 1, ANY, trailing_claim, rms_norm, .host_in = 0),
     OP("com.microsoft", "SkipLayerNormalization", 1, ANY, skip_claim, skip_layer_norm, .host_in = 0),
     OP("com.microsoft", "SkipSimplifiedLayerNormalization", 1, ANY, skip_claim, skip_rms_norm, .host_in = 0),
+    OP("com.microsoft", "EmbedLayerNormalization", 1, ANY, embed_claim, embed_layer_norm,
+       .host_in = IN(EMBED_IDS) | IN(EMBED_SEGMENTS) | IN(EMBED_POSITIONS)),
     OP("", "BatchNormalization", 1, ANY, batch_claim, batch_norm, .host_in = 0),
     OP("", "InstanceNormalization", 1, ANY, instance_claim, instance_norm, .host_in = 0),
     OP("", "GroupNormalization", 18, ANY, group_claim, group_norm, .host_in = 0),

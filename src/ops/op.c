@@ -90,9 +90,9 @@ static bool tensor_ints(const tensor *t, int64_t *v, size_t cap, size_t *n) {
   return true;
 }
 
-static bool host_tensor(const op *o, size_t i, tensor *t) {
+bool host_tensor(const op *o, size_t i, tensor *t) {
   const value *v = i < o->n->n_in ? o->n->in[i] : NULL;
-  if (v && v->constant) {
+  if (v && v->constant && v->constant->data) {
     *t = *v->constant;
     return true;
   }

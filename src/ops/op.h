@@ -102,6 +102,8 @@ bool is_const(const op *o, size_t i);
 enum { OP_MEMO_SLOTS = 4 };
 mx memo(op *o, int slot, mx (*make)(op *o));
 
+// Input i when its value is on the host already (a constant or a graph's input); false if it would have to be computed.
+bool host_tensor(const op *o, size_t i, tensor *t);
 // Input i as host integers; false (and the scope fails) if there are more than cap or it cannot be read.
 bool host_ints(op *o, size_t i, int64_t *v, size_t cap, size_t *n);
 bool host_int(op *o, size_t i, int64_t *v);    // exactly one element

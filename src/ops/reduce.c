@@ -9,7 +9,7 @@ typedef struct reduction {
   mx x;
   mx_ints axes;  // none: a scalar, or noop_with_empty_axes
   bool keep;
-  bool empty;  // a reduced axis has no entries: the result is the operator's identity
+  bool empty;  // x has no elements: the result is the operator's identity, if it has any
 } reduction;
 
 static reduction reduction_of(op *o) {
@@ -17,7 +17,7 @@ static reduction reduction_of(op *o) {
   int rank = mx_ndim(r.x);
   r.axes = op_axes(o, "axes", 1, rank);
   if (!r.axes.n && !attr_i(o->n, "noop_with_empty_axes", 0)) r.axes = all_axes(rank);
-  for (int i = 0; i < r.axes.n; i++) r.empty = r.empty || mx_dim(r.x, r.axes.v[i]) == 0;
+  r.empty = mx_size(r.x) == 0;
   return r;
 }
 

@@ -56,6 +56,36 @@ static bool hold_constant(program *p, mx_scope *s, const value *v, err *e) {
   return err_add(e, "constant '%s': ", v->name);
 }
 
+// The host's data goes away once the program is built. What translators read on the host, and what is small, is copied
+// into the graph; of the rest only type and shape stay.
+enum { SMALL_CONSTANT = 1024 };
+
+static void mark_host_read(const program *p, bool *host) {
+  for (size_t i = 0; i < p->n_steps; i++) {
+    const step *st = &p->steps[i];
+    for (size_t k = 0; k < st->n->n_in && k < 32; k++)
+      if (st->n->in[k] && (st->row->host_in & IN(k))) host[st->n->in[k]->id] = true;
+  }
+}
+
+static bool keep_host_copies(program *p, err *e) {
+  graph *g = p->g;
+  bool *host = ARENA_ARRAY(g->mem, bool, g->n_values);
+  if (!host) return FAIL(e, ERR_NO_MEMORY, "out of memory for a program");
+  mark_host_read(p, host);
+  for (size_t i = 0; i < g->n_values; i++) {
+    value *v = g->values[i];
+    if (!v->constant) continue;
+    tensor *t = arena_copy(g->mem, v->constant, sizeof *t);
+    if (!t) return FAIL(e, ERR_NO_MEMORY, "out of memory for constant '%s'", v->name);
+    bool keep = host[i] || t->bytes <= SMALL_CONSTANT;
+    t->data = keep ? arena_copy(g->mem, t->data, t->bytes) : NULL;
+    if (keep && !t->data) return FAIL(e, ERR_NO_MEMORY, "out of memory for constant '%s'", v->name);
+    v->constant = t;
+  }
+  return true;
+}
+
 static bool hold_constants(program *p, err *e) {
   graph *g = p->g;
   bool *used = ARENA_ARRAY(g->mem, bool, g->n_values);
@@ -84,7 +114,7 @@ program *program_new(graph *g, mx_device device, err *e) {
     ok = make_step(p, &steps[p->n_steps], &g->nodes[p->n_steps], e);
     p->n_steps++;
   }
-  if (ok && hold_constants(p, e)) return p;
+  if (ok && hold_constants(p, e) && keep_host_copies(p, e)) return p;
   program_free(p);
   return NULL;
 }

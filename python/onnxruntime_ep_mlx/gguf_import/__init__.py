@@ -26,12 +26,13 @@ __all__ = ["FORMAT_VERSION", "FormatError", "GGUFError", "Options", "import_gguf
 FORMAT_VERSION = 1  # of the folders; raised whenever the same file would give another model
 
 
-def import_gguf(path: str | Path, options: Options = Options(), folder: str | Path | None = None, progress: bool = True) -> Path:
+def import_gguf(path: str | Path, options: Options | None = None, folder: str | Path | None = None, progress: bool = True) -> Path:
     """The model folder for a GGUF file, made if it is not there yet.
 
     `folder` names it; by default it is kept in models/ of a checkout or in the user's cache. A folder that is there is returned as it
     is only if it was made from the same file with the same options.
     """
+    options = options or Options()
     if options.quant not in QUANT_BITS:
         raise ValueError(f"quant is {options.quant!r}; it can be {', '.join(QUANT_BITS)}")
     file = Path(path)

@@ -29,7 +29,8 @@ class Affine:
     def weights(self) -> np.ndarray:
         """float32 [rows, blocks * 32]"""
         centred = self.quants.astype(np.float32) - self.zeros[..., None].astype(np.float32)
-        return (centred * self.scales[..., None]).reshape(self.quants.shape[0], -1)
+        values: np.ndarray = (centred * self.scales[..., None]).reshape(self.quants.shape[0], -1)
+        return values
 
     @property
     def symmetric(self) -> bool:
@@ -49,7 +50,7 @@ def read_weights(raw: np.ndarray, type_name: str, shape: tuple[int, ...]) -> np.
     return _format(type_name).decode(_blocks(raw, type_name, shape)).reshape(shape)
 
 
-def read_affine(raw: np.ndarray, type_name: str, shape: tuple[int, int]) -> Affine | None:
+def read_affine(raw: np.ndarray, type_name: str, shape: tuple[int, ...]) -> Affine | None:
     """The blocks of a matrix as they are stored, when ONNX can express them without loss."""
     decode = _format(type_name).decode_affine
     return decode(_blocks(raw, type_name, shape)) if decode else None
@@ -99,15 +100,21 @@ def _affine_q4_0(blocks: np.ndarray) -> Affine:
 
 
 def _decode_q8_0(blocks: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(blocks[..., 2:]).view(np.int8) * _half(blocks, 0)[..., None]
+    quants = np.ascontiguousarray(blocks[..., 2:]).view(np.int8)
+    weights: np.ndarray = quants * _half(blocks, 0)[..., None]
+    return weights
 
 
 def _decode_q4_0(blocks: np.ndarray) -> np.ndarray:
-    return (_nibbles(blocks[..., 2:]).astype(np.float32) - 8) * _half(blocks, 0)[..., None]
+    quants = _nibbles(blocks[..., 2:]).astype(np.float32) - 8
+    weights: np.ndarray = quants * _half(blocks, 0)[..., None]
+    return weights
 
 
 def _decode_q4_1(blocks: np.ndarray) -> np.ndarray:
-    return _nibbles(blocks[..., 4:]) * _half(blocks, 0)[..., None] + _half(blocks, 2)[..., None]
+    quants = _nibbles(blocks[..., 4:])
+    weights: np.ndarray = quants * _half(blocks, 0)[..., None] + _half(blocks, 2)[..., None]
+    return weights
 
 
 FORMATS = {

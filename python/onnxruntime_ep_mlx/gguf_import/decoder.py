@@ -101,13 +101,11 @@ class _Decoder:
         queries = self.projections(index, normed)
         cache = []
         for part in ("key", "value"):
-            shape = ["batch_size", config.kv_heads]
+            shape: list[int | str] = ["batch_size", config.kv_heads]
             cache.append(graph.input(f"past_key_values.{index}.{part}", TensorProto.FLOAT, [*shape, "past_sequence_length", config.head_size]))
             graph.output(f"present.{index}.{part}", TensorProto.FLOAT, [*shape, "total_sequence_length", config.head_size])
         attributes = {"num_heads": config.heads, "kv_num_heads": config.kv_heads, "scale": 1 / float(np.sqrt(config.head_size)),
                       "do_rotary": 1, "rotary_interleaved": 0}
-        if config.rotary_size != config.head_size:
-            attributes["rotary_embedding_dim"] = config.rotary_size
         name = f"{root}/GroupQueryAttention"
         outputs = [f"{name}/output_0", f"present.{index}.key", f"present.{index}.value"]
         attended = graph.node("GroupQueryAttention", name, [*queries, *cache, *lengths, *tables], outputs, MICROSOFT, **attributes)
@@ -197,6 +195,7 @@ class _Decoder:
         return [lasts, graph.node("Cast", f"{root}/Gather/Cast", [length], to=TensorProto.INT32)]
 
     def rotary_tables(self) -> list[str]:
+        """cos and sin, float32 [positions, rotated elements / 2]: their width tells the attention how much of a head is rotated."""
         config = self.config
         rates = 1 / config.rope_base ** (np.arange(0, config.rotary_size, 2) / config.rotary_size)
         if self.source.has("rope_freqs"):
@@ -210,7 +209,8 @@ def pack_quants(stored: Affine) -> np.ndarray:
     """uint8 [rows, blocks, bytes]: 4-bit quants in pairs, the first of a pair in the low half."""
     if stored.bits == 8:
         return stored.quants
-    return stored.quants[..., 0::2] | stored.quants[..., 1::2] << 4
+    packed: np.ndarray = stored.quants[..., 0::2] | stored.quants[..., 1::2] << 4
+    return packed
 
 
 def pack_zeros(stored: Affine) -> np.ndarray:
@@ -218,4 +218,5 @@ def pack_zeros(stored: Affine) -> np.ndarray:
     if stored.bits == 8:
         return stored.zeros
     even = np.pad(stored.zeros, ((0, 0), (0, stored.zeros.shape[1] % 2)))
-    return even[:, 0::2] | even[:, 1::2] << 4
+    packed: np.ndarray = even[:, 0::2] | even[:, 1::2] << 4
+    return packed

@@ -45,7 +45,7 @@ class GraphBuilder:
         return name
 
     def constant(self, value: Any, dtype: type = np.int64) -> str:
-        array = np.asarray(value, dtype)
+        array: np.ndarray = np.asarray(value, dtype)
         return self.initializer(f"/model/constants/{array.dtype.name.upper()}/{value}", array)
 
     def node(self, op_type: str, name: str, inputs: Sequence[str], outputs: Sequence[str] | None = None, domain: str = "",

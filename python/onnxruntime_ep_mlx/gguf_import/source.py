@@ -62,7 +62,7 @@ class Source:
         return f"{name}.weight" in self._tensors
 
     def type_name(self, name: str) -> str:
-        return self._tensor(name).tensor_type.name
+        return str(self._tensor(name).tensor_type.name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Outermost dimension first; a matrix is [outputs, inputs]."""
