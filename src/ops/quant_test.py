@@ -1,8 +1,11 @@
 """QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear."""
 import ml_dtypes
 import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
 
-from case import Family
+from case import Family, compare, record_of_newest, run_on_mlx, session
 
 MS = "com.microsoft"
 rng = np.random.default_rng(16)
@@ -87,3 +90,32 @@ for x in (normal(3, 4), normal(5), np.abs(normal(3, 4)), -np.abs(normal(3, 4)), 
 f.case("DynamicQuantizeLinear", 11, [normal(0, 3)], outs=3, want=[np.zeros((0, 3), np.uint8), np.float32(1), np.uint8(0)])
 
 test_quant = f.pytest()
+
+
+@pytest.mark.parametrize("kind", [TensorProto.UINT4, TensorProto.INT4])
+@pytest.mark.parametrize("shape, scale_shape, attrs", [((3, 5), (), {}), ((2, 3, 5), (3,), {"axis": 1}),
+                                                       ((2, 8, 3), (2, 2, 3), {"axis": 1, "block_size": 4})])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_four_bit_constants(kind, shape, scale_shape, attrs, zeros):
+    """Weights of ONNX's own 4-bit types; the scale is computed, so that nothing folds the node away."""
+    lo, hi = (0, 16) if kind == TensorProto.UINT4 else (-8, 8)
+    inits = [helper.make_tensor("x", kind, shape, rng.integers(lo, hi, shape).flatten())]
+    if zeros:
+        inits.append(helper.make_tensor("z", kind, scale_shape, np.atleast_1d(rng.integers(lo, hi, scale_shape)).flatten()))
+    node = helper.make_node("DequantizeLinear", ["x", "s"] + ["z"] * zeros, ["y"], **attrs)
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("s", TensorProto.FLOAT, scale_shape)],
+                              [onnx.ValueInfoProto(name="y")], inits)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    feeds = {"s": scales(*scale_shape)}
+    want = session(model, False).run(None, feeds)
+    compare(run_on_mlx(model, feeds)[0], want[0], None, "y")
+
+
+def test_four_bit_inputs_are_declined():
+    node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"])
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.INT4, [2, 2]),
+                                            helper.make_tensor_value_info("s", TensorProto.FLOAT, [])],
+                              [onnx.ValueInfoProto(name="y")])
+    session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), True)
+    record = record_of_newest()
+    assert record["claimed"] == 0 and "must be constant" in record["declined"][0]["reason"], record
