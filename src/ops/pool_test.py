@@ -81,6 +81,22 @@ for x in ((2, 3, 5), (2, 3, 5, 4), (2, 3, 5, 4, 3), (1, 1, 1, 1)):
 f.case("GlobalAveragePool", 22, [np.full((1, 2, 100, 100), 60000, np.float16)], want=[np.full((1, 2, 1, 1), 60000, np.float16)])
 f.case("GlobalMaxPool", 22, [np.array([[[1, np.nan, 2]]], np.float32)], want=[np.array([[[np.nan]]], np.float32)], name="nan")
 
+# first versions and float64, for which ONNX Runtime has no kernels
+x = normal(1, 2, 4, 4)
+w = np.abs(x.astype(np.float64)).reshape(1, 2, 2, 2, 2, 2)
+kw = {"kernel_shape": [2, 2], "strides": [2, 2]}
+pool("LpPool", x, 1, want=[((w**3).sum((3, 5)) ** (1 / 3)).astype(np.float32)], tol=(1e-4, 1e-5), p=3.0, **kw)
+pool("LpPool", x, 1, want=[np.sqrt((w**2).sum((3, 5))).astype(np.float32)], **kw)
+pool("AveragePool", x, 1, want=[x.reshape(1, 2, 2, 2, 2, 2).mean((3, 5))], tol=(1e-5, 1e-6), **kw)
+f.case("GlobalLpPool", 1, [x], attrs={"p": 3.0}, want=[((w**3).sum((2, 3, 4, 5)) ** (1 / 3)).astype(np.float32).reshape(1, 2, 1, 1)], tol=(1e-4, 1e-5))
+v = x.astype(np.float64)
+w = v.reshape(1, 2, 2, 2, 2, 2)
+pool("AveragePool", v, want=[w.mean((3, 5))], tol=None, **kw)
+pool("LpPool", v, want=[(np.abs(w) ** 3).sum((3, 5)) ** (1 / 3)], tol=None, p=3, **kw)
+f.case("GlobalAveragePool", 22, [v], want=[v.mean((2, 3), keepdims=True)])
+f.case("GlobalMaxPool", 22, [v], want=[v.max((2, 3), keepdims=True)])
+f.case("GlobalLpPool", 22, [v], want=[np.sqrt((v**2).sum((2, 3), keepdims=True))])
+
 f.declines("MaxPool", 22, [normal(1, 1, 2, 2, 2, 2)], why="rank 6", attrs={"kernel_shape": [1, 1, 1, 1]})
 f.fails("AveragePool", 22, [normal(1, 1, 2, 2)], why="window", attrs={"kernel_shape": [3, 3]}, out_types=[np.float32])
 

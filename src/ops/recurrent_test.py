@@ -92,6 +92,10 @@ for op in GATES:
         want = reference(op, [x if x is None or x.dtype == np.int32 else x.astype(np.float32) for x in ins], at)
         f.case(op, 22, ins, outs=OUTS[op], attrs=at, want=[w.astype(t) for w in want])
 
+for op, opset in (("RNN", 1), ("GRU", 1), ("GRU", 3), ("LSTM", 1)):  # the versions before ONNX Runtime's first kernels
+    ins = inputs(op, initial=True)
+    f.case(op, opset, ins, outs=OUTS[op], attrs=attrs_of(ins), want=reference(op, ins, attrs_of(ins)), tol=TOL)
+
 x = inputs("LSTM")
 f.declines("LSTM", 22, [i if i is None else i.astype(np.float64) for i in x], why="type float64", attrs=attrs_of(x), outs=3)
 f.declines("LSTM", 22, x, why="activation", attrs=attrs_of(x, activations=["Sigmoid", "Nothing", "Tanh"]), outs=3)
