@@ -47,7 +47,9 @@ static void gqa_claim(claim *c) {
   int64_t window = attr_i(c->n, "local_window_size", -1);
   bool causal = attr_i(c->n, "causal", 1) != 0;
   REQUIRE(c, window == -1 || (window > 0 && causal), "local_window_size %lld", (long long)window);
-  REQUIRE(c, !attr_i(c->n, "sliding_window_cache", 0), "a window-sized cache (sliding_window_cache)");
+  bool slides = attr_i(c->n, "sliding_window_cache", 0) != 0;
+  REQUIRE(c, !slides || (window > 0 && has_in(c, G_PAST_K)), "sliding_window_cache needs a window and a past");
+  REQUIRE(c, window < 1 << 30, "local_window_size %lld", (long long)window);
   REQUIRE(c, !attr_i(c->n, "qk_output", 0) && !has_out(c, 3), "output of the products (qk_output)");
 }
 
@@ -58,13 +60,22 @@ typedef struct gqa_plan {
   int batch, rows, heads, kv_heads;  // rows: new tokens of each entry
   int total;                         // the longest entry, new tokens included
   int capacity;                      // rows of the present cache
-  int past[GQA_MAX_BATCH], longest_past;
+  int past[GQA_MAX_BATCH];           // tokens before the new ones
+  int resident[GQA_MAX_BATCH];       // those of them that the cache holds, from row 0 on; fewer in a sliding cache only
+  int longest;                       // the greatest of resident
   bool first, uniform;               // first prompt: nothing is past; uniform: past is the same everywhere
   int window;                        // -1: none
-  bool causal;
-  int64_t length[GQA_MAX_BATCH];
+  bool causal, slides;
+  int entry;                         // of the batch, when a sliding cache is done entry by entry
+  int64_t length[GQA_MAX_BATCH];     // seqlens_k: past and new tokens less one
   mx q, k, v;                        // [B, heads, rows, head size]
 } gqa_plan;
+
+// Rows of a sliding cache after `tokens`: all while they fit, then what compaction in steps of capacity - window + 1 leaves.
+static int64_t slid_rows(int64_t tokens, int64_t capacity, int64_t window) {
+  int64_t step = capacity - window + 1, over = tokens - capacity;
+  return over <= 0 ? tokens : tokens - step * ((over + step - 1) / step);
+}
 
 static bool gqa_entry(op *o, gqa_plan *p, int b, int past_rows) {
   int64_t length = p->length[b] + 1, past = p->first ? 0 : length - p->rows;
@@ -72,12 +83,14 @@ static bool gqa_entry(op *o, gqa_plan *p, int b, int past_rows) {
     op_fail(o, "seqlens_k[%d] is %lld with a total_sequence_length of %d", b, (long long)length - 1, p->total);
     return false;
   }
-  if (past < 0 || past > past_rows) {
+  int64_t resident = p->slides ? slid_rows(past, p->capacity, p->window) : past;
+  if (past < 0 || resident > past_rows) {
     op_fail(o, "entry %d needs %lld past rows, the cache has %d", b, (long long)past, past_rows);
     return false;
   }
   p->past[b] = (int)past;
-  if (p->past[b] > p->longest_past) p->longest_past = p->past[b];
+  p->resident[b] = (int)resident;
+  if (p->resident[b] > p->longest) p->longest = p->resident[b];
   return true;
 }
 
@@ -92,7 +105,11 @@ static bool gqa_lengths(op *o, gqa_plan *p) {
     return false;
   }
   p->first = p->rows == p->total;
-  p->capacity = past_rows > p->total ? past_rows : p->total;
+  p->capacity = p->slides || past_rows > p->total ? past_rows : p->total;
+  if (p->slides && p->capacity < p->window) {
+    op_fail(o, "a sliding cache of %d rows for a window of %d", p->capacity, p->window);
+    return false;
+  }
   p->uniform = true;
   for (int b = 0; b < p->batch; b++) {
     if (!gqa_entry(o, p, b, past_rows)) return false;
@@ -226,13 +243,22 @@ static mx rows_put(mx cache, mx fresh, int b0, int b1, int at) {
                          MXI(1, 1, 1, 1));
 }
 
+// One entry of a sliding cache: past and new rows are all read, then the newest are kept.
+static mx gqa_slid(const gqa_plan *p, mx past, mx fresh, mx *used) {
+  mx parts[2] = {mx_slice_axis(past, 2, 0, p->resident[0]), fresh};
+  *used = mx_concatenate(mx_scope_of(fresh), parts, 2, 2);
+  int64_t tokens = p->length[0] + 1, rows = p->resident[0] + tokens - p->past[0];
+  int64_t kept = slid_rows(tokens, p->capacity, p->window);
+  return rows_padded(mx_slice_axis(*used, 2, (int)(rows - kept), (int)rows), p->capacity);
+}
+
 // The present cache: the past rows of each entry, then its new ones. *used: the part that attention reads.
 static mx gqa_present(const gqa_plan *p, mx past, mx fresh, mx *used) {
-  int end = p->longest_past + p->rows;
+  int end = p->longest + p->rows;
   bool grows = p->uniform && p->capacity == end && (!past || mx_dim(past, 2) <= end);
   if (grows) {
     mx parts[2] = {NULL, fresh};
-    if (p->longest_past) parts[0] = mx_slice_axis(past, 2, 0, p->longest_past);
+    if (p->longest) parts[0] = mx_slice_axis(past, 2, 0, p->longest);
     *used = parts[0] ? mx_concatenate(mx_scope_of(fresh), parts, 2, 2) : fresh;
     return *used;
   }
@@ -252,7 +278,7 @@ static mx gqa_mask(op *o, const gqa_plan *p, int keys) {
   bool all = p->window < 0 || p->window >= keys, padded = false;
   int64_t at[GQA_MAX_BATCH], end[GQA_MAX_BATCH];
   for (int b = 0; b < p->batch; b++) {
-    at[b] = p->past[b];
+    at[b] = p->resident[b];
     end[b] = p->length[b] + 1;
     padded = padded || end[b] < keys;
   }
@@ -269,6 +295,8 @@ static mx gqa_mask(op *o, const gqa_plan *p, int keys) {
 static mx gqa_bias(op *o, const gqa_plan *p, int first_key, int keys) {
   mx bias = in(o, G_BIAS);
   if (!bias) return NULL;
+  if (p->slides) first_key += p->past[0] - p->resident[0];  // its columns are numbered by token
+  if (p->slides && mx_dim(bias, 0) > 1) bias = mx_slice_axis(bias, 0, p->entry, p->entry + 1);
   if (mx_ndim(bias) != 4 || mx_dim(bias, 2) != p->rows || mx_dim(bias, 3) < first_key + keys)
     return op_fail(o, "attention_bias must have shape [batch or 1, heads or 1, %d, %d]", p->rows, p->total);
   return mx_slice_axis(bias, 3, first_key, first_key + keys);
@@ -319,19 +347,59 @@ static mx gqa_attend(op *o, const gqa_plan *p, mx k, mx v) {
   return mx_attention(p->q, k, v, scale, bias ? bias : seen);
 }
 
-static void gqa_run(op *o, gqa_plan *p) {
+typedef struct gqa_result {
+  mx y, k, v;  // [B, rows, heads * head size], present key and value
+} gqa_result;
+
+static gqa_result gqa_compute(op *o, const gqa_plan *p, mx past_k, mx past_v) {
   mx used_k, used_v;
-  mx present_k = gqa_present(p, in(o, G_PAST_K), p->k, &used_k);
-  mx present_v = gqa_present(p, in(o, G_PAST_V), p->v, &used_v);
-  out(o, 1, present_k);
-  out(o, 2, present_v);
-  int width = p->heads * mx_dim(p->v, 3);
-  if (!p->batch || !p->rows) {
-    out(o, 0, mx_full(o->s, MXI(p->batch, p->rows, width), 0, mx_dtype(p->q)));
-    return;
+  mx (*present)(const gqa_plan *, mx, mx, mx *) = p->slides ? gqa_slid : gqa_present;
+  gqa_result r = {.k = present(p, past_k, p->k, &used_k), .v = present(p, past_v, p->v, &used_v)};
+  mx_ints shape = MXI(p->batch, p->rows, p->heads * mx_dim(p->v, 3));
+  if (!p->batch || !p->rows) r.y = mx_full(o->s, shape, 0, mx_dtype(p->q));
+  else r.y = mx_reshape(mx_transpose(gqa_attend(o, p, used_k, used_v), MXI(0, 2, 1, 3)), shape);
+  return r;
+}
+
+static mx one(mx x, int b) { return mx_slice_axis(x, 0, b, b + 1); }
+
+// A sliding cache holds other rows in each entry: entries are done one by one.
+static gqa_result gqa_entries(op *o, gqa_plan *p) {
+  size_t n = (size_t)p->batch;
+  mx *ys = mem_alloc(3 * n * sizeof *ys);
+  gqa_plan *each = mem_alloc(sizeof *each);
+  gqa_result all = {0};
+  if (!ys || !each) mx_fail(o->s, ERR_NO_MEMORY, "out of memory");
+  for (int b = 0; ys && each && b < p->batch && mx_ok(o->s); b++) {
+    *each = *p;
+    each->batch = 1;
+    each->entry = b;
+    each->past[0] = p->past[b];
+    each->resident[0] = each->longest = p->resident[b];
+    each->length[0] = p->length[b];
+    each->uniform = true;
+    each->q = one(p->q, b);
+    each->k = one(p->k, b);
+    each->v = one(p->v, b);
+    gqa_result r = gqa_compute(o, each, one(in(o, G_PAST_K), b), one(in(o, G_PAST_V), b));
+    ys[b] = r.y;
+    ys[n + (size_t)b] = r.k;
+    ys[2 * n + (size_t)b] = r.v;
   }
-  mx y = gqa_attend(o, p, used_k, used_v);
-  out(o, 0, mx_reshape(mx_transpose(y, MXI(0, 2, 1, 3)), MXI(p->batch, p->rows, width)));
+  if (mx_ok(o->s))
+    all = (gqa_result){mx_concatenate(o->s, ys, n, 0), mx_concatenate(o->s, ys + n, n, 0), mx_concatenate(o->s, ys + 2 * n, n, 0)};
+  mem_free(each);
+  mem_free(ys);
+  return all;
+}
+
+static void gqa_run(op *o, gqa_plan *p) {
+  bool apart = p->slides && p->batch > 1;
+  gqa_result r = apart ? gqa_entries(o, p) : gqa_compute(o, p, in(o, G_PAST_K), in(o, G_PAST_V));
+  if (!mx_ok(o->s)) return;
+  out(o, 0, r.y);
+  out(o, 1, r.k);
+  out(o, 2, r.v);
 }
 
 static bool gqa_cache_fits(op *o, const gqa_plan *p, size_t i, mx fresh) {
@@ -353,6 +421,7 @@ static void gqa(op *o) {
   p->kv_heads = (int)attr_i(o->n, "kv_num_heads", 1);
   p->window = (int)attr_i(o->n, "local_window_size", -1);
   p->causal = attr_i(o->n, "causal", 1) != 0;
+  p->slides = attr_i(o->n, "sliding_window_cache", 0) != 0;
   if (gqa_split(o, p) && gqa_cache_fits(o, p, G_PAST_K, p->k) && gqa_cache_fits(o, p, G_PAST_V, p->v) &&
       gqa_lengths(o, p)) {
     if (attr_i(o->n, "do_rotary", 0)) gqa_rotate(o, p);

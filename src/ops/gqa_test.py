@@ -20,12 +20,12 @@ def caches(rows, half, dtype=np.float32):
 
 
 def gqa(batch=1, rows=1, past=0, capacity=None, heads=4, kv=2, size=16, lengths=None, total=None, packed=False, rotary=None,
-        dtype=np.float32, positions=None, bias=None, sink=None, no_past=False, attrs=None, name="", outs=3, **kw):
+        dtype=np.float32, positions=None, bias=None, sink=None, no_past=False, slide=None, attrs=None, name="", outs=3, **kw):
     total = past + rows if total is None else total
     q = normal(batch, rows, (heads + 2 * kv if packed else heads) * size, dtype=dtype)
     k = None if packed else normal(batch, rows, kv * size, dtype=dtype)
     v = None if packed else normal(batch, rows, kv * size, dtype=dtype)
-    held = past if capacity is None else capacity
+    held = slide if slide else past if capacity is None else capacity
     pk, pv = normal(batch, kv, held, size, dtype=dtype), normal(batch, kv, held, size, dtype=dtype)
     lengths = [total] * batch if lengths is None else lengths
     if capacity is not None:  # the CPU kernel clears what is not valid yet
@@ -62,6 +62,8 @@ gqa(rows=4, past=3, rotary=8, size=32, name="partial")
 gqa(rows=4, rotary=8, size=32, attrs={"rotary_interleaved": 1}, name="partial-interleaved")
 gqa(rows=6, attrs={"scale": 0.5}, name="scale")
 gqa(rows=6, outs=1, name="no-present")
+gqa(rows=4, no_past=True, name="no-past")
+gqa(rows=4, no_past=True, packed=True, rotary=8, name="no-past-packed")
 # entries of different lengths: decode, each at its own place
 gqa(batch=3, past=7, lengths=[8, 5, 2], name="ragged-decode", any_out=(1, 2))
 gqa(batch=3, past=7, lengths=[8, 5, 2], capacity=12, rotary=8, name="ragged-shared")
@@ -78,6 +80,13 @@ gqa(past=5, attrs={"smooth_softmax": 1}, name="smooth-decode")
 gqa(rows=4, past=3, sink=normal(4), name="sink")
 gqa(past=5, sink=normal(4), name="sink-decode")
 gqa(rows=3, sink=normal(4), attrs={"softcap": 3.0, "local_window_size": 2}, name="sink-softcap-window")
+for capacity, window, past, rows in ((6, 4, 3, 1), (6, 4, 9, 1), (4, 4, 11, 1), (6, 4, 9, 5), (6, 4, 0, 9)):
+    a = {"local_window_size": window, "sliding_window_cache": 1}
+    gqa(rows=rows, past=past, slide=capacity, rotary=8, attrs=a, any_out=(1, 2), name=f"sliding-C{capacity}-P{past}-S{rows}")
+    gqa(rows=rows, past=past, slide=capacity, attrs=a, bias=normal(1, 4, rows, past + rows), any_out=(1, 2),
+        name=f"sliding-bias-C{capacity}-P{past}-S{rows}")
+gqa(batch=3, past=8, lengths=[9, 7, 3], slide=6, rotary=8, attrs={"local_window_size": 4, "sliding_window_cache": 1},
+    any_out=(1, 2), name="sliding-ragged")
 # additive bias, positions
 gqa(rows=4, past=3, bias=normal(1, 4, 4, 7), name="bias")
 gqa(batch=2, rows=4, bias=normal(2, 1, 4, 4), name="bias-batch")
@@ -94,6 +103,34 @@ gqa(rows=3, past=5, dtype=np.float16, attrs={"softcap": 2.0}, tol=(6e-3, 3e-3), 
 
 
 # ---- NumPy as the oracle ----------------------------------------------------------------------------------------------
+def resident(tokens, capacity, window):
+    step = capacity - window + 1
+    return tokens if tokens <= capacity else tokens - step * -(-(tokens - capacity) // step)
+
+
+def test_sliding_cache():
+    """A window-sized cache over many steps: the output is that of the whole sequence, the cache holds its newest rows."""
+    heads, kv, size, window = 4, 2, 8, 4
+    for capacity, steps, batch in ((4, [3, 1, 1, 1, 1, 1], 1), (6, [2, 1, 1, 5, 9, 1, 1], 1), (7, [2] + [1] * 12, 3)):
+        total = sum(steps)
+        q, k, v = normal(batch, total, heads * size), normal(batch, total, kv * size), normal(batch, total, kv * size)
+        mask = causal(total, total) & (np.arange(total)[None, :] > np.arange(total)[:, None] - window)
+        whole = attend(split(q, heads), split(k, kv), split(v, kv), mask).transpose(0, 2, 1, 3).reshape(batch, total, -1)
+        attrs = {"num_heads": heads, "kv_num_heads": kv, "local_window_size": window, "sliding_window_cache": 1}
+        at = 0
+        pk, pv = np.zeros((batch, kv, capacity, size), np.float32), np.zeros((batch, kv, capacity, size), np.float32)
+        for n in steps:
+            end = at + n
+            ins = [q[:, at:end], k[:, at:end], v[:, at:end], pk, pv, np.full(batch, end - 1, i32), np.array(end, i32)]
+            model = model_of(Case("GroupQueryAttention", 1, ins, outs=3, domain=MS, attrs=attrs), True)
+            y, pk, pv = run_on_mlx(model, {f"in{i}": a for i, a in enumerate(ins)})
+            np.testing.assert_allclose(y, whole[:, at:end], rtol=1e-4, atol=1e-5, err_msg=f"{capacity} {at}")
+            rows = resident(end, capacity, window)
+            np.testing.assert_allclose(pk[:, :, :rows], split(k, kv)[:, :, end - rows:end], rtol=1e-6)
+            np.testing.assert_allclose(pv[:, :, :rows], split(v, kv)[:, :, end - rows:end], rtol=1e-6)
+            at = end
+
+
 def attend(q, k, v, mask=None, scale=None, cap=0.0, sink=None):
     """q [B, H, S, D], k and v [B, Hkv, T, D] in float64."""
     group = q.shape[1] // k.shape[1]
@@ -172,7 +209,7 @@ _f(_in[:5] + [np.array([1], i32), _in[6]], why="past rows")
 _rot = _in + list(caches(4, 8))
 _f(_rot, {**_at, "do_rotary": 1}, why="cos_cache")
 _d = lambda a, why, i=_in, **kw: f.declines("GroupQueryAttention", 1, i, why, outs=3, domain=MS, attrs={**_at, **a}, **kw)  # noqa: E731
-_d({"sliding_window_cache": 1, "local_window_size": 2}, "sliding_window_cache")
+_d({"sliding_window_cache": 1}, "sliding_window_cache")
 _d({"qk_output": 1}, "qk_output")
 _d({"local_window_size": 0}, "local_window_size")
 _d({"do_rotary": 1}, "cos_cache")

@@ -109,6 +109,9 @@ for bits in (4, 8):
     lookup(d, np.array([4, 0], np.int64), s, z, bits, 32)
     lookup(d, np.zeros((0,), np.int64), s, z, bits, 32)
     lookup(d, np.array([4, 5, -6, 1 << 40], np.int64), s, z, bits, 32)  # out of range: zeros
+d, s, z = table(5, 64, 4, 32)
+f.case("GatherBlockQuantized", 1, [d, np.array([4, 0]), s, z], domain=MS, attrs={"bits": 4, "block_size": 32, "quantize_axis": 1}, const=(2, 3),
+       name="computed table")
 d, s, z = table(9, 64, 4, 16, ml_dtypes.bfloat16)
 _bf = ((unpack(d, 4).reshape(9, 4, 16).astype(np.float32) - 8) * s.astype(np.float32)[..., None]).reshape(9, 64)
 lookup(d, np.array([2, 8], np.int64), s, want=[_bf[[2, 8]].astype(ml_dtypes.bfloat16)])

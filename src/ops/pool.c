@@ -16,8 +16,6 @@ static void claim_windows(claim *c) {
   CLAIM_GOES_ON(c);
   size_t n = 0;
   REQUIRE(c, attr_ints(c->n, "kernel_shape", &n), "kernel_shape is missing");
-  const int64_t *pads = attr_ints(c->n, "pads", &n);
-  for (size_t i = 0; pads && i < n; i++) REQUIRE(c, pads[i] >= 0, "pads holds %lld", (long long)pads[i]);
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 #include "ops/op.h"
 
 enum { DTS_8_16 = DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16) };
+enum { DTS_4 = DTYPE_BIT(DT_U4) | DTYPE_BIT(DT_I4) };  // constants only: they are unpacked once
 enum { Q_X, Q_SCALE, Q_ZERO };
 static const char *const attrs[] = {"axis", "block_size", "output_dtype", "precision", "saturate", NULL};
 
@@ -14,9 +15,8 @@ static void claim_parameters(claim *c) {
   REQUIRE(c, !per_axis || rank < 0 || (axis >= -rank && axis < rank), "axis %lld for rank %d", (long long)axis, rank);
 }
 
-// Scale or zero point i, float32, in a shape that x's broadcasts with.
-static mx parameter(op *o, size_t i, mx x) {
-  mx p = in(o, i);
+// Scale or zero point p (input i), float32, in a shape that x's broadcasts with.
+static mx parameter(op *o, size_t i, mx p, mx x) {
   int64_t block = attr_i(o->n, "block_size", 0);
   p = dtype_in(mx_dtype(p), DTYPE_BIT(DT_I32)) ? p : mx_astype(p, DT_F32);
   if (mx_size(p) == 1 && !block) return mx_reshape(p, (mx_ints){0});
@@ -60,32 +60,79 @@ static void quantize_claim(claim *c) {
 static void quantize(op *o) {
   mx x = mx_astype(in(o, Q_X), DT_F32);
   dtype precision = (dtype)attr_i(o->n, "precision", 0);
-  mx scale = parameter(o, Q_SCALE, x), y;
+  mx scale = parameter(o, Q_SCALE, in(o, Q_SCALE), x), y;
   if (precision == DT_F16 || precision == DT_BF16)
     y = mx_astype(mx_div(mx_astype(x, precision), mx_astype(scale, precision)), DT_F32);
   else y = mx_div(x, scale);
   y = mx_round(y);
-  if (in(o, Q_ZERO)) y = mx_add(y, parameter(o, Q_ZERO, x));
+  if (in(o, Q_ZERO)) y = mx_add(y, parameter(o, Q_ZERO, in(o, Q_ZERO), x));
   out(o, 0, saturated(y, want_type(o, 0)));
 }
 
 // ---- and back -------------------------------------------------------------------------------------------------------------
+typedef struct unpacked {  // 4-bit constants as bytes
+  mx_held *x, *zero;
+} unpacked;
+
 static void dequantize_claim(claim *c) {
   require_known(c, attrs);
-  require_types(c, Q_X, DTS_8_16 | DTYPE_BIT(DT_I32));
+  require_types(c, Q_X, DTS_8_16 | DTYPE_BIT(DT_I32) | DTS_4);
   require_types(c, Q_SCALE, DTS_FLOAT);
-  require_types(c, Q_ZERO, DTS_8_16 | DTYPE_BIT(DT_I32));
   CLAIM_GOES_ON(c);
+  REQUIRE(c, !has_in(c, Q_ZERO) || in_type(c, Q_ZERO) == in_type(c, Q_X), "a zero point of another type");
   REQUIRE(c, dtype_in(out_type(c, 0), DTS_FLOAT), "output of type %s", dtype_name(out_type(c, 0)));
+  if (dtype_in(in_type(c, Q_X), DTS_4))
+    REQUIRE(c, in_const(c, Q_X) && (!has_in(c, Q_ZERO) || in_const(c, Q_ZERO)), "4-bit values must be constant");
   claim_parameters(c);
+}
+
+// Two values a byte, the lower half first, over the whole tensor.
+static mx_held *unpack(mx_scope *s, const tensor *t) {
+  size_t n = 0;
+  mx_ints shape = {.n = t->rank};
+  if (t->rank > MX_MAX_RANK || !dims_count(t->dims, t->rank, &n) || (n + 1) / 2 > t->bytes || n >= 1u << 31) return NULL;
+  for (int i = 0; i < t->rank; i++) shape.v[i] = (int)t->dims[i];
+  uint8_t *v = mem_alloc(n + 1);
+  if (!v) return NULL;
+  for (size_t i = 0; i < n; i++) {
+    unsigned half = ((const uint8_t *)t->data)[i / 2] >> (i % 2 * 4) & 15u;
+    v[i] = (uint8_t)(t->type == DT_I4 && half > 7 ? half + 240 : half);
+  }
+  mx x = mx_from(s, v, t->type == DT_I4 ? DT_I8 : DT_U8, shape);
+  mem_free(v);
+  return mx_hold(x);
+}
+
+static void dequantize_unprepare(void *prepared) {
+  unpacked *p = prepared;
+  if (!p) return;
+  mx_held_free(p->x);
+  mx_held_free(p->zero);
+  mem_free(p);
+}
+
+static void *dequantize_prepare(const node *n, mx_device d, err *e) {
+  if (!dtype_in(n->in[Q_X]->type, DTS_4)) return NULL;
+  const tensor *zero = Q_ZERO < n->n_in && n->in[Q_ZERO] ? n->in[Q_ZERO]->constant : NULL;
+  unpacked *p = mem_alloc(sizeof *p);
+  mx_scope *s = mx_scope_new(d);
+  if (p && s) p->x = unpack(s, n->in[Q_X]->constant);
+  if (p && s && zero) p->zero = unpack(s, zero);
+  mx_scope_free(s);
+  if (p && p->x && (p->zero || !zero)) return p;
+  dequantize_unprepare(p);
+  FAIL(e, ERR_NO_MEMORY, "4-bit values cannot be unpacked");
+  return NULL;
 }
 
 // int32 is centred as an integer, the smaller types as float32: either is exact.
 static void dequantize(op *o) {
-  mx x = in(o, Q_X);
+  const unpacked *p = o->prepared;
+  mx x = p ? mx_use(o->s, p->x) : in(o, Q_X), zero = in(o, Q_ZERO);
+  if (p) zero = p->zero ? mx_use(o->s, p->zero) : NULL;
   mx y = mx_dtype(x) == DT_I32 ? x : mx_astype(x, DT_F32);
-  if (in(o, Q_ZERO)) y = mx_sub(y, parameter(o, Q_ZERO, x));
-  out(o, 0, mx_mul(mx_astype(y, DT_F32), parameter(o, Q_SCALE, x)));
+  if (zero) y = mx_sub(y, parameter(o, Q_ZERO, zero, x));
+  out(o, 0, mx_mul(mx_astype(y, DT_F32), parameter(o, Q_SCALE, in(o, Q_SCALE), x)));
 }
 
 // ---- with a scale of its own -------------------------------------------------------------------------------------------------
@@ -108,8 +155,10 @@ static void dynamic(op *o) {
 
 const op_row ops_quant[] = {
     OP("", "QuantizeLinear", 10, ANY, quantize_claim, quantize, .host_in = 0),
-    OP("", "DequantizeLinear", 10, ANY, dequantize_claim, dequantize, .host_in = 0),
+    OP("", "DequantizeLinear", 10, ANY, dequantize_claim, dequantize, .traits = OP_ANY_TYPE, .prepare = dequantize_prepare,
+       .unprepare = dequantize_unprepare, .prepared_in = IN(Q_X) | IN(Q_ZERO)),
     OP("", "DynamicQuantizeLinear", 11, ANY, dynamic_claim, dynamic, .host_in = 0),
     OP("com.microsoft", "QuantizeLinear", 1, ANY, quantize_claim, quantize, .host_in = 0),
-    OP("com.microsoft", "DequantizeLinear", 1, ANY, dequantize_claim, dequantize, .host_in = 0),
+    OP("com.microsoft", "DequantizeLinear", 1, ANY, dequantize_claim, dequantize, .traits = OP_ANY_TYPE, .prepare = dequantize_prepare,
+       .unprepare = dequantize_unprepare, .prepared_in = IN(Q_X) | IN(Q_ZERO)),
     {0}};

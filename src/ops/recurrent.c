@@ -176,8 +176,10 @@ static void recurrent_claim(claim *c) {
   REQUIRE(c, dirs, "direction '%s'", attr_s(c->n, "direction", ""));
   REQUIRE(c, in_rank(c, R_X) < 0 || in_rank(c, R_X) == 3, "X has rank %d", in_rank(c, R_X));
   const attr *given = attr_get(c->n, "activations");
-  REQUIRE(c, !given || (given->kind == ATTR_STRINGS && (!given->n || given->n == (size_t)(k->n_act * dirs))),
-          "activations must hold %d names", k->n_act * dirs);
+  size_t need = (size_t)(k->n_act * dirs);
+  // RNN's own default names an activation for two directions, whatever the direction.
+  bool fits = !given || (given->kind == ATTR_STRINGS && (!given->n || given->n == need || (k == &rnn_cell && given->n == 2)));
+  REQUIRE(c, fits, "activations must hold %zu names", need);
   activation act[MAX_ACTIVATIONS];
   REQUIRE(c, read_activations(c->n, (size_t)k->n_act, k->defaults, act), "an activation is not known");
   int64_t layout = attr_i(c->n, "layout", 0);

@@ -26,7 +26,7 @@ void spatial_claim(claim *c) {
   claim_list(c, "kernel_shape", n, 1);
   claim_list(c, "strides", n, 1);
   claim_list(c, "dilations", n, 1);
-  claim_list(c, "pads", 2 * n, -LARGEST);
+  claim_list(c, "pads", 2 * n, 0);
   REQUIRE(c, spatial_auto_pad(c->n), "auto_pad '%s'", attr_s(c->n, "auto_pad", ""));
 }
 
@@ -49,7 +49,7 @@ bool spatial_read(op *o, mx x, const int *kernel, spatial *w) {
   if (w->n < 1 || w->n > SPATIAL_MAX) return op_fail(o, "rank %d", mx_ndim(x)), false;
   int pads[2 * SPATIAL_MAX];
   if (!read_list(o, "kernel_shape", w->n, 1, 0, w->kernel) || !read_list(o, "strides", w->n, 1, 1, w->stride) ||
-      !read_list(o, "dilations", w->n, 1, 1, w->dilation) || !read_list(o, "pads", 2 * w->n, -LARGEST, 0, pads))
+      !read_list(o, "dilations", w->n, 1, 1, w->dilation) || !read_list(o, "pads", 2 * w->n, 0, 0, pads))
     return false;
   for (int i = 0; i < w->n; i++) {
     if (kernel && w->kernel[i] && w->kernel[i] != kernel[i])

@@ -9,7 +9,7 @@ enum { SPATIAL_MAX = 3 };
 typedef struct spatial {
   int n;  // spatial axes, 1 to SPATIAL_MAX
   int size[SPATIAL_MAX], kernel[SPATIAL_MAX], stride[SPATIAL_MAX], dilation[SPATIAL_MAX];
-  int lo[SPATIAL_MAX], hi[SPATIAL_MAX];  // pads; a negative one cuts
+  int lo[SPATIAL_MAX], hi[SPATIAL_MAX];  // pads
   int out[SPATIAL_MAX];                  // windows along each axis
 } spatial;
 
