@@ -88,7 +88,7 @@ def session(model: onnx.ModelProto | str, mlx: bool, options: dict | None = None
     if not mlx:
         return ort.InferenceSession(data, so, providers=["CPUExecutionProvider"])
     mlx_ep.append_to_session_options(so, options or {})
-    s = ort.InferenceSession(data, so)
+    s = ort.InferenceSession(data, so, enable_fallback=0)
     s.disable_fallback()
     return s
 

@@ -20,7 +20,7 @@ _WARM_UP = 2
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("run", help="run on MLX and on the CPU provider, and compare", description=(
         "Runs the model on MLX and on ONNX Runtime's CPU provider with the same inputs. For each output it prints the largest absolute "
-        "difference, and the largest relative one: |a-b| / max(|b|, 1e-3 max|b|). An infinity in JSON is the string \"inf\"."))
+        "difference, and the largest relative one: |a-b| / max(|b|, 1e-2 max|b|). An infinity in JSON is the string \"inf\"."))
     parser.add_argument("model", metavar="MODEL", help="an ONNX file")
     parser.add_argument("--inputs", metavar="FILE.npz", help="arrays by input name; made from the model's declarations by default")
     parser.add_argument("--dim", metavar="NAME=N", action="append", default=[], type=dimension,

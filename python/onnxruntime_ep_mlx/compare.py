@@ -1,7 +1,7 @@
 """How far two results of the same model are apart.
 
-max_abs is the largest |a - b|. max_rel is the largest |a - b| / max(|b|, 1e-3 * max|b|), where b is the reference: entries that are
-tiny beside the tensor's largest one are measured against a thousandth of that one, so that rounding around zero does not read as a
+max_abs is the largest |a - b|. max_rel is the largest |a - b| / max(|b|, 1e-2 * max|b|), where b is the reference: entries that are
+tiny beside the tensor's largest one are measured against a hundredth of that one, so that rounding around zero does not read as a
 large error. Entries that are both NaN, or the same infinity, are equal; a NaN or an infinity on one side only gives infinity for
 both numbers. Results of different shape or kind are infinitely far apart.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_FLOOR = 1e-3
+_FLOOR = 1e-2
 
 
 @dataclass(frozen=True)

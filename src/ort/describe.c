@@ -208,7 +208,11 @@ static void put_traits(text *t, uint32_t traits) {
   static const struct {
     uint32_t bit;
     const char *name;
-  } NAMES[] = {{OP_NO_TRACE, "no_trace"}, {OP_CHEAP, "cheap"}, {OP_RANDOM, "random"}, {OP_KV, "kv"}, {OP_ANY_TYPE, "any_type"}};
+  } NAMES[] = {{OP_NO_TRACE, "no_trace"},
+               {OP_CHEAP, "cheap"},
+               {OP_RANDOM, "random"},
+               {OP_KV, "kv"},
+               {OP_ANY_TYPE, "any_type"}};
   bool some = false;
   text_put(t, ",\"traits\":[");
   for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {

@@ -1,8 +1,10 @@
 #include "ort/ep.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "ort/body.h"
 #include "ort/describe.h"
 #include "ort/import.h"
 #include "ort/kernel.h"
@@ -17,6 +19,8 @@ typedef struct ep {
   engine *en;
   kernel_host host;
   session_record *record;
+  arena *mem;
+  const char *named;  // the first graph that has fused nodes
 } ep;
 _Static_assert(offsetof(ep, base) == 0, "an ep is an OrtEp");
 
@@ -45,25 +49,33 @@ static void log_plan(const ep *p, const graph *g, const plan *pl) {
               pl->nodes[i].reason);
 }
 
-static void claim_graph(const ep *p, const graph *g, OrtEpGraphSupportInfo *info, err *e) {
+static void claim_graph(ep *p, const graph *g, OrtEpGraphSupportInfo *info, err *e) {
   plan *pl = plan_new(g, engine_device(p->en), &p->options, e);
   const OrtNode **nodes = pl ? ARENA_ARRAY(pl->mem, const OrtNode *, g->n_nodes) : NULL;
   if (pl && !nodes) FAIL(e, ERR_NO_MEMORY, "out of memory for %zu nodes", g->n_nodes);
   for (size_t i = 0; nodes && i < pl->n_groups && err_ok(e); i++) add_group(p, g, pl, (int)i, nodes, info, e);
   if (nodes && err_ok(e)) {
+    if (pl->n_groups && !p->named) p->named = arena_str(p->mem, g->name);
     session_plan(p->record, g, pl, NULL);
     log_plan(p, g, pl);
   }
   plan_free(pl);
 }
 
+// API 23 names fused nodes by a number that starts again in each body, and refuses two of one name: there only the
+// first graph that has groups gets them.
+static bool names_are_free(const ep *p, const graph *g) {
+  return p->o->version >= ORT_API_PARENT_NODE || !p->named || !strcmp(p->named, g->name);
+}
+
 static OrtStatus *get_capability(OrtEp *self, const OrtGraph *src, OrtEpGraphSupportInfo *info) {
-  const ep *p = (const ep *)self;
+  ep *p = (ep *)self;
   err e = {0};
-  const OrtNode *parent = NULL;
-  graph *g = ORT_CALL(p->o, &e, Graph_GetParentNode, src, &parent) ? import_graph(p->o, src, &e) : NULL;
-  if (g && parent) session_plan(p->record, g, NULL, "the node is in the body of a control-flow node");
-  else if (g) claim_graph(p, g, info, &e);
+  graph *g = import_graph(p->o, src, &e);
+  bool body = g && graph_is_body(p->o, src, g, &e);
+  if (body) session_plan(p->record, g, NULL, "the node is in the body of a control-flow node");
+  else if (g && err_ok(&e) && names_are_free(p, g)) claim_graph(p, g, info, &e);
+  else if (g) session_plan(p->record, g, NULL, "ONNX Runtime 1.23 takes fused nodes in one graph of a model only");
   graph_free(g);
   if (!err_ok(&e)) err_add(&e, "MLX cannot plan the model: ");
   return ort_status(p->o, &e);
@@ -71,10 +83,8 @@ static OrtStatus *get_capability(OrtEp *self, const OrtGraph *src, OrtEpGraphSup
 
 // ---- Compile --------------------------------------------------------------------------------------------------------
 static OrtNodeComputeInfo *compile_one(const ep *p, const OrtGraph *src, const OrtNode *fused, err *e) {
-  const char *name = NULL;
   fused_graph f;
-  if (!ORT_CALL(p->o, e, Node_GetName, fused, &name) || !import_fused(p->o, src, fused, &f, e)) return NULL;
-  return kernel_info_new(&p->host, &f, name ? name : "", e);
+  return import_fused(p->o, src, fused, &f, e) ? kernel_info_new(&p->host, &f, e) : NULL;
 }
 
 static void release_compute_infos(OrtEp *self, OrtNodeComputeInfo **infos, size_t n) {
@@ -119,6 +129,16 @@ static int pool_threads(void) {
   return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
+static bool ep_start(ep *p, err *e) {
+  p->mem = arena_new();
+  if (!p->mem) return FAIL(e, ERR_NO_MEMORY, "out of memory for a session");
+  p->en = engine_new(&p->options, p->log, e);
+  if (!p->en) return false;
+  p->host = (kernel_host){.o = p->o, .en = p->en, .threads = pool_threads()};
+  p->record = session_begin(p->en);
+  return true;
+}
+
 OrtEp *ep_new(const ort *o, const OrtLogger *logger, const opts *options, err *e) {
   ep *p = mem_alloc(sizeof *p);
   if (!p) {
@@ -129,14 +149,9 @@ OrtEp *ep_new(const ort *o, const OrtLogger *logger, const opts *options, err *e
   p->base.ort_version_supported = o->version;
   p->log_host = (ort_log){.host = o, .logger = logger, .lifted = options->verbose};
   p->log = ort_log_sink(&p->log_host);
-  p->en = engine_new(options, p->log, e);
-  if (!p->en) {
-    mem_free(p);
-    return NULL;
-  }
-  p->host = (kernel_host){.o = o, .en = p->en, .threads = pool_threads()};
-  p->record = session_begin(p->en);
-  return &p->base;
+  if (ep_start(p, e)) return &p->base;
+  ep_free(&p->base);
+  return NULL;
 }
 
 void ep_free(OrtEp *self) {
@@ -144,5 +159,6 @@ void ep_free(OrtEp *self) {
   ep *p = (ep *)self;
   session_end(p->record);
   engine_free(p->en);
+  arena_free(p->mem);
   mem_free(p);
 }

@@ -1,4 +1,5 @@
-// One session's provider. Invariant: it lives from CreateEp to ReleaseEp; nothing of the session but its logger is kept.
+// One session's provider. Invariant: it lives from CreateEp to ReleaseEp and keeps nothing of the session but its
+// logger.
 #pragma once
 #include "base/opts.h"
 #include "ort/ort.h"

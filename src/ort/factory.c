@@ -106,9 +106,9 @@ static void release_ep(OrtEpFactory *self, OrtEp *p) {
   ep_free(p);
 }
 
-// ---- what a provider on the CPU's memory need not have ----------------------------------------------------------------
-static OrtStatus *validate_compiled(OrtEpFactory *self, const OrtHardwareDevice *const *devices, size_t n, const char *info,
-                                    OrtCompiledModelCompatibility *out) {
+// ---- what a provider on the CPU's memory need not have -------------------------------------------------------------
+static OrtStatus *validate_compiled(OrtEpFactory *self, const OrtHardwareDevice *const *devices, size_t n,
+                                    const char *info, OrtCompiledModelCompatibility *out) {
   (void)self, (void)devices, (void)n, (void)info;
   *out = OrtCompiledModelCompatibility_EP_NOT_APPLICABLE;
   return NULL;

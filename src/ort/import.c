@@ -226,12 +226,13 @@ static bool check_closed(const graph *g, err *e) {
     for (size_t k = 0; k < g->nodes[i].n_in; k++) {
       const value *v = g->nodes[i].in[k];
       if (v && !v->producer && !v->is_input && !v->constant)
-        return FAIL(e, ERR_INTERNAL, "node '%s' (%s) reads '%s', which is no input of the fused graph", g->nodes[i].name,
-                    g->nodes[i].op_type, v->name);
+        return FAIL(e, ERR_INTERNAL, "node '%s' (%s) reads '%s', which is no input of the fused graph",
+                    g->nodes[i].name, g->nodes[i].op_type, v->name);
     }
   for (size_t i = 0; i < g->n_outputs; i++)
     if (!g->outputs[i]->producer)
-      return FAIL(e, ERR_INTERNAL, "output '%s' of the fused graph is computed by none of its nodes", g->outputs[i]->name);
+      return FAIL(e, ERR_INTERNAL, "output '%s' of the fused graph is computed by none of its nodes",
+                  g->outputs[i]->name);
   return true;
 }
 

@@ -1,5 +1,5 @@
-// OrtGraph to graph. Invariant: names and attributes are copied; the data of constants is borrowed from the OrtGraph and
-// lives as long as that does (during GetCapability or Compile).
+// OrtGraph to graph. Invariant: names and attributes are copied; the data of constants is borrowed from the OrtGraph
+// and lives as long as that does (during GetCapability or Compile).
 #pragma once
 #include "graph/graph.h"
 #include "ort/ort.h"

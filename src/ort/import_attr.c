@@ -72,32 +72,47 @@ static bool read_tensor(const ort *o, arena *mem, const OrtOpAttr *src, attr *a,
   return ok ? true : FAIL(e, ERR_NO_MEMORY, "out of memory for attribute '%s'", a->name);
 }
 
-// Sets the kind and value; an attribute of a kind that is not known here keeps kind 0, so that it is seen but not read.
-static bool read_value(const ort *o, arena *mem, const OrtOpAttr *src, attr *a, err *e) {
+// The list's bytes, and in a->n how many entries of that size.
+static void *read_list(const ort *o, arena *mem, const OrtOpAttr *src, OrtOpAttrType type, size_t size, attr *a,
+                       err *e) {
+  size_t bytes = 0;
+  void *p = read_attr(o, mem, src, type, &bytes, e);
+  a->n = bytes / size;
+  return p;
+}
+
+// Sets the value of an attribute whose kind is set.
+static bool read_value(const ort *o, arena *mem, const OrtOpAttr *src, OrtOpAttrType type, attr *a, err *e) {
+  size_t bytes = 0;
+  switch (a->kind) {
+    case ATTR_INT: return ORT_CALL(o, e, ReadOpAttr, src, type, &a->i, sizeof a->i, &bytes);
+    case ATTR_FLOAT: return ORT_CALL(o, e, ReadOpAttr, src, type, &a->f, sizeof a->f, &bytes);
+    case ATTR_STRING: a->s = read_attr(o, mem, src, type, &bytes, e); break;
+    case ATTR_INTS: a->ints = read_list(o, mem, src, type, sizeof *a->ints, a, e); break;
+    case ATTR_FLOATS: a->floats = read_list(o, mem, src, type, sizeof *a->floats, a, e); break;
+    case ATTR_STRINGS: return read_strings(o, mem, src, a, e);
+    case ATTR_TENSOR: return read_tensor(o, mem, src, a, e);
+    case ATTR_GRAPH: break;  // its body is not imported: g stays NULL
+  }
+  return err_ok(e);
+}
+
+// An attribute of a kind that is not known here keeps kind 0, so that it is seen but not read.
+static const attr_kind KINDS[] = {
+    [ORT_OP_ATTR_INT] = ATTR_INT,       [ORT_OP_ATTR_INTS] = ATTR_INTS,     [ORT_OP_ATTR_FLOAT] = ATTR_FLOAT,
+    [ORT_OP_ATTR_FLOATS] = ATTR_FLOATS, [ORT_OP_ATTR_STRING] = ATTR_STRING, [ORT_OP_ATTR_STRINGS] = ATTR_STRINGS,
+    [ORT_OP_ATTR_GRAPH] = ATTR_GRAPH,   [ORT_OP_ATTR_TENSOR] = ATTR_TENSOR};
+
+static bool import_attr(const ort *o, arena *mem, const OrtOpAttr *src, attr *a, err *e) {
+  const char *name = NULL;
   OrtOpAttrType type = ORT_OP_ATTR_UNDEFINED;
   err unknown = {0};
+  if (!ORT_CALL(o, e, OpAttr_GetName, src, &name)) return false;
+  a->name = arena_str(mem, name ? name : "");
+  if (!a->name) return FAIL(e, ERR_NO_MEMORY, "out of memory for attribute '%s'", name ? name : "");
   ORT_CALL(o, &unknown, OpAttr_GetType, src, &type);
-  size_t bytes = 0;
-  switch (type) {
-    case ORT_OP_ATTR_INT: a->kind = ATTR_INT; return ORT_CALL(o, e, ReadOpAttr, src, type, &a->i, sizeof a->i, &bytes);
-    case ORT_OP_ATTR_FLOAT: a->kind = ATTR_FLOAT; return ORT_CALL(o, e, ReadOpAttr, src, type, &a->f, sizeof a->f, &bytes);
-    case ORT_OP_ATTR_STRING: a->kind = ATTR_STRING; return (a->s = read_attr(o, mem, src, type, &bytes, e)) && err_ok(e);
-    case ORT_OP_ATTR_STRINGS: a->kind = ATTR_STRINGS; return read_strings(o, mem, src, a, e);
-    case ORT_OP_ATTR_TENSOR: a->kind = ATTR_TENSOR; return read_tensor(o, mem, src, a, e);
-    case ORT_OP_ATTR_GRAPH: a->kind = ATTR_GRAPH; return true;  // its bodies are not imported: g stays NULL
-    case ORT_OP_ATTR_INTS:
-      a->kind = ATTR_INTS;
-      a->ints = read_attr(o, mem, src, type, &bytes, e);
-      a->n = bytes / sizeof *a->ints;
-      return err_ok(e);
-    case ORT_OP_ATTR_FLOATS:
-      a->kind = ATTR_FLOATS;
-      a->floats = read_attr(o, mem, src, type, &bytes, e);
-      a->n = bytes / sizeof *a->floats;
-      return err_ok(e);
-    case ORT_OP_ATTR_UNDEFINED: break;
-  }
-  return true;
+  if ((size_t)type < sizeof KINDS / sizeof KINDS[0]) a->kind = KINDS[type];
+  return read_value(o, mem, src, type, a, e) || err_add(e, "attribute '%s': ", a->name);
 }
 
 bool import_attrs(const ort *o, arena *mem, const OrtNode *src, node *n, err *e) {
@@ -107,13 +122,8 @@ bool import_attrs(const ort *o, arena *mem, const OrtNode *src, node *n, err *e)
   attr *attrs = ARENA_ARRAY(mem, attr, count);
   if (!list || !attrs) return FAIL(e, ERR_NO_MEMORY, "out of memory for %zu attributes", count);
   if (count && !ORT_CALL(o, e, Node_GetAttributes, src, list, count)) return false;
-  for (size_t i = 0; i < count; i++) {
-    const char *name = NULL;
-    if (!ORT_CALL(o, e, OpAttr_GetName, list[i], &name)) return false;
-    attrs[i].name = arena_str(mem, name ? name : "");
-    if (!attrs[i].name) return FAIL(e, ERR_NO_MEMORY, "out of memory for attribute '%s'", name);
-    if (!read_value(o, mem, list[i], &attrs[i], e)) return err_add(e, "attribute '%s': ", attrs[i].name);
-  }
+  for (size_t i = 0; i < count; i++)
+    if (!import_attr(o, mem, list[i], &attrs[i], e)) return false;
   n->attrs = attrs;
   n->n_attrs = count;
   return true;

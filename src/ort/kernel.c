@@ -9,7 +9,6 @@ typedef struct kernel_info {
   const kernel_host *h;
   kernel *k;
   arena *mem;  // holds this struct
-  const char *name;
   size_t n_in, n_out;
   const size_t *in_at, *out_at;  // places in the OrtKernelContext
 } kernel_info;
@@ -66,7 +65,7 @@ static bool bind_input(const ort *o, const OrtKernelContext *ctx, size_t at, ten
   return t->data ? true : FAIL(e, ERR_HOST, "it has no data");
 }
 
-// ---- outputs and threads, called from the worker while Compute waits --------------------------------------------------
+// ---- outputs and threads, called from the worker while Compute waits -----------------------------------------------
 typedef struct run_host {
   const kernel_info *info;
   OrtKernelContext *ctx;
@@ -77,7 +76,8 @@ static void *output(void *host, size_t i, const int64_t *dims, int rank, err *e)
   const ort *o = r->info->h->o;
   OrtValue *v = NULL;
   void *data = NULL;
-  if (!ORT_CALL(o, e, KernelContext_GetOutput, r->ctx, r->info->out_at[i], dims, (size_t)rank, &v)) return NULL;
+  size_t at = r->info->out_at[i];
+  if (!ORT_CALL(o, e, KernelContext_GetOutput, r->ctx, at, dims, (size_t)rank, &v)) return NULL;
   if (!v) FAIL(e, ERR_HOST, "ONNX Runtime gives no memory for output %zu", i);
   if (!ORT_CALL(o, e, GetTensorMutableData, v, &data)) return NULL;
   return data ? data : no_elements;
@@ -136,7 +136,7 @@ static OrtStatus *compute(OrtNodeComputeInfo *self, void *state, OrtKernelContex
   if (k->n_in <= FEW_INPUTS) run_with_few(k, ctx, &e);
   else run_with_many(k, ctx, &e);
   if (err_ok(&e)) return NULL;
-  err_add(&e, "MLX: %s: ", k->name);
+  err_add(&e, "MLX: ");
   return ort_status(k->h->o, &e);
 }
 
@@ -152,26 +152,26 @@ static void release_state(OrtNodeComputeInfo *self, void *state) {
   (void)state;
 }
 
-static const OrtNodeComputeInfo TABLE = {.CreateState = create_state, .Compute = compute, .ReleaseState = release_state};
+static const OrtNodeComputeInfo TABLE = {
+    .CreateState = create_state, .Compute = compute, .ReleaseState = release_state};
 
-static kernel_info *describe_run(const kernel_host *h, const fused_graph *f, const char *name, err *e) {
+static kernel_info *new_info(const kernel_host *h, const fused_graph *f, err *e) {
   arena *mem = arena_new();
   kernel_info *k = mem ? ARENA_NEW(mem, kernel_info) : NULL;
   if (k) {
     *k = (kernel_info){.base = TABLE, .h = h, .mem = mem, .n_in = f->g->n_inputs, .n_out = f->g->n_outputs};
     k->base.ort_version_supported = h->o->version;
-    k->name = arena_str(mem, name);
     k->in_at = arena_copy(mem, f->in_at, k->n_in * sizeof *f->in_at);
     k->out_at = arena_copy(mem, f->out_at, k->n_out * sizeof *f->out_at);
   }
-  if (k && k->name && k->in_at && k->out_at) return k;
+  if (k && k->in_at && k->out_at) return k;
   arena_free(mem);
   FAIL(e, ERR_NO_MEMORY, "out of memory for a fused node");
   return NULL;
 }
 
-OrtNodeComputeInfo *kernel_info_new(const kernel_host *h, fused_graph *f, const char *name, err *e) {
-  kernel_info *k = describe_run(h, f, name, e);
+OrtNodeComputeInfo *kernel_info_new(const kernel_host *h, fused_graph *f, err *e) {
+  kernel_info *k = new_info(h, f, e);
   graph *g = f->g;
   f->g = NULL;
   if (!k) {

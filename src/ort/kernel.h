@@ -10,6 +10,6 @@ typedef struct kernel_host {  // of one session; outlives its kernels
   int threads;  // of the runtime's intra-op pool, or more
 } kernel_host;
 
-// Takes f->g, also on failure. name is copied. NULL with an error.
-OrtNodeComputeInfo *kernel_info_new(const kernel_host *h, fused_graph *f, const char *name, err *e);
+// Takes f->g, also on failure. NULL with an error.
+OrtNodeComputeInfo *kernel_info_new(const kernel_host *h, fused_graph *f, err *e);
 void kernel_info_free(OrtNodeComputeInfo *info);  // NULL is fine

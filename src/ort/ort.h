@@ -1,12 +1,16 @@
-// The runtime that loaded us. Invariants: every OrtStatus that comes in is released here; a failure is kept in an err and
-// stops the later calls on it; no member newer than the runtime's API version is touched.
+// The runtime that loaded us. Invariants: every OrtStatus that comes in is released here; a failure is kept in an err
+// and stops the later calls on it; no member newer than the runtime's API version is touched.
 #pragma once
 #include "base/err.h"
 #include "base/log.h"
 #include "ort/abi.h"
 
 enum { ORT_API_NEWEST = 29, ORT_API_FLOOR = 23 };  // what abi.h describes; what plug-in providers need
-enum { ORT_API_HAS_SHAPE = 24, ORT_API_SHAPE_REFERENCE = 24 };  // first versions with the members of those names
+enum {  // first versions with the members of those names
+  ORT_API_HAS_SHAPE = 24,
+  ORT_API_SHAPE_REFERENCE = 24,
+  ORT_API_PARENT_NODE = 24  // API 23 has the member, but it knows no parent while a body is planned
+};
 
 typedef struct ort {
   const OrtApi *api;
