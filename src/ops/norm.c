@@ -73,7 +73,6 @@ static void rms_norm(op *o) { trailing(o, false, NULL, 1, 1); }
 static void trailing_claim(claim *c) {
   require_in_types(c, DTS_FLOAT64);
   CLAIM_GOES_ON(c);
-  REQUIRE(c, in_rank(c, 0) != 0, "input is a scalar");
   int64_t stash = attr_i(c->n, "stash_type", DT_F32);
   REQUIRE(c, stash != DT_F64 || in_type(c, 0) == DT_F64, "stash_type asks for float64 statistics of a smaller type");
 }
@@ -103,11 +102,7 @@ static void skip_norm(op *o, bool centred, mx beta, mx bias) {
 static void skip_layer_norm(op *o) { skip_norm(o, true, in(o, 3), in(o, 4)); }
 static void skip_rms_norm(op *o) { skip_norm(o, false, NULL, in(o, 3)); }
 
-static void skip_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
-  REQUIRE(c, in_rank(c, 0) != 0, "input is a scalar");
-}
+static void skip_claim(claim *c) { require_in_types(c, DTS_FLOAT); }
 
 // ---- EmbedLayerNormalization ----------------------------------------------------------------------------------------
 enum { EMBED_IDS, EMBED_SEGMENTS, EMBED_WORD_TABLE, EMBED_POSITION_TABLE, EMBED_SEGMENT_TABLE, EMBED_GAMMA, EMBED_BETA,
@@ -330,8 +325,7 @@ static void mean_variance_norm(op *o) {
   mx x = f32_up(in(o, 0));
   int rank = mx_ndim(x);
   mx_ints axes = op_axes(o, "axes", SIZE_MAX, rank);
-  if (!attr_has(o->n, "axes")) axes = MXI(0, 2, 3);
-  if (!attr_has(o->n, "axes") && rank < 4) op_fail(o, "the default axes 0, 2, 3 do not exist in rank %d", rank);
+  if (!attr_has(o->n, "axes")) axes = MXI(0, norm_axis(o, 2, rank), norm_axis(o, 3, rank));
   if (!mx_ok(o->s)) return;
   mx centred = mx_sub(x, mx_mean(x, axes, true));
   mx deviation = mx_sqrt(mx_mean(mx_square(centred), axes, true));

@@ -5,7 +5,9 @@ from case import Family
 f = Family("reduce")
 rng = np.random.default_rng(1)
 F32, F16, F64, BF16 = np.float32, np.float16, np.float64, ml_dtypes.bfloat16
-INTS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
+INTS = (np.int32, np.int64, np.uint32, np.uint64)  # of every reduction; maxima and minima also take 8 bits
+INTS_EXTREMES = INTS + (np.int8, np.uint8)
+INTS_ARG = INTS_EXTREMES + (np.int16, np.uint16)
 EXTREMES = ("ReduceMax", "ReduceMin")
 REDUCE = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",
           "ReduceLogSumExp") + EXTREMES
@@ -68,15 +70,13 @@ for op in REDUCE:
     f.case(op, newest(op), [np.zeros((2, 0, 3), F32), np.array([1])], const=(1,), attrs={"keepdims": 0})
     f.case(op, newest(op), [np.zeros((0,), F32)])
     # Every other type, against the definition.
-    for dtype in (F16, BF16, F64) + INTS:
+    for i, dtype in enumerate((F16, BF16, F64) + (INTS_EXTREMES if op in EXTREMES else INTS)):
         v = data((3, 4, 2), dtype, positive)
-        opset = newest(op)
-        for axes, keep in (((1,), 1), ((0, 2), 0)):
-            f.case(op, opset, [v, np.array(axes)], const=(1,), attrs={"keepdims": keep}, tol=TOL.get(dtype),
-                   want=[by_numpy(op, v, axes, bool(keep))], out_types=[dtype], name=np.dtype(dtype).name)
+        axes, keep = ((1,), 1) if i % 2 else ((0, 2), 0)
+        f.case(op, newest(op), [v, np.array(axes)], const=(1,), attrs={"keepdims": keep}, tol=TOL.get(dtype),
+               want=[by_numpy(op, v, axes, bool(keep))], out_types=[dtype], name=np.dtype(dtype).name)
     f.fails(op, newest(op), [x, np.array([4])], why="out of range")
     f.fails(op, newest(op), [x, np.array([1, -3])], why="named twice")
-    f.declines(op, newest(op), [np.zeros((2, 2), np.complex64)], why="type complex64")
 
 # Booleans have an order only from opset 20 on.
 b = np.array([[True, False, True], [False, False, False], [True, True, True]])
@@ -86,9 +86,8 @@ f.case("ReduceMax", 20, [np.zeros((2, 0), bool), np.array([1])], const=(1,), wan
        out_types=[bool])
 f.case("ReduceMin", 20, [np.zeros((2, 0), bool), np.array([1])], const=(1,), want=[np.ones((2, 1), bool)],
        out_types=[bool])
-f.declines("ReduceSum", 13, [b], why="type bool")
 # The identity of an empty maximum is the least value of its type.
-for dtype in INTS:
+for dtype in INTS_EXTREMES:
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     none = np.zeros((2, 0), dtype)
     f.case("ReduceMax", 20, [none, np.array([1])], const=(1,), want=[np.full((2, 1), low, dtype)], out_types=[dtype])
@@ -132,7 +131,7 @@ for op in ("ArgMax", "ArgMin"):
     f.case(op, 13, [np.ones((3, 1), F32)], attrs={"axis": 1, "select_last_index": 1})
     f.case(op, 13, [np.ones((0, 3), F32)], attrs={"axis": 1})
     f.case(op, 13, [np.ones((0, 3), F32)], attrs={"axis": 1, "keepdims": 0})
-    for dtype in (F16, BF16, F64) + INTS:
+    for dtype in (F16, BF16, F64) + INTS_ARG:
         v = rng.permutation(24).reshape(4, 6).astype(dtype)
         want = getattr(np, op.lower())(v.astype(F32), axis=1).reshape(4, 1)
         f.case(op, 13, [v], attrs={"axis": 1}, want=[want], out_types=[np.int64], name=np.dtype(dtype).name)
@@ -142,7 +141,6 @@ for op in ("ArgMax", "ArgMin"):
     nans = np.array([[1, np.nan, 3]], F32)
     f.case(op, 13, [nans], attrs={"axis": 1}, want=[np.array([[1]])], out_types=[np.int64], name="NaN")
     f.fails(op, 13, [np.ones((2, 0), F32)], attrs={"axis": 1}, why="no elements", out_types=[np.int64])
-    f.declines(op, 13, [b], attrs={"axis": 1}, why="type bool", out_types=[np.int64])
 
 # CumSum, CumProd
 for op, opsets, scan, start in (("CumSum", (11, 14), np.cumsum, 0), ("CumProd", (26,), np.cumprod, 1)):
@@ -172,7 +170,7 @@ for op, opsets, scan, start in (("CumSum", (11, 14), np.cumsum, 0), ("CumProd", 
     w = np.array([1, np.inf, 2, np.nan], F32)
     f.case(op, opsets[-1], [w, np.array(0)], const=(1,), want=[scan(w)], out_types=[F32], name="NaN")
     f.fails(op, opsets[-1], [v, np.array(2)], why="out of range", out_types=[v.dtype.type])
-    f.declines(op, opsets[-1], [np.ones((2,), bool), np.array(0)], why="type bool", out_types=[bool])
+    f.fails(op, opsets[-1], [np.array(1, F32), np.array(0)], why="out of range for rank 0", out_types=[F32])
 f.case("CumSum", 14, [data((2, 3), F32), np.array(1)], const=(1,), attrs={"exclusive": 1, "reverse": 1})
 f.case("CumSum", 14, [np.ones((3000,), F16), np.array(0)], const=(1,), want=[np.arange(1, 3001).astype(F16)],
        out_types=[F16], tol=(0, 0), name="float16 counts on in float32")

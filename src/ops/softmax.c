@@ -44,10 +44,7 @@ static void softmax(op *o) { along_axis(o, softmax_of); }
 static void log_softmax(op *o) { along_axis(o, log_softmax_of); }
 static void hardmax(op *o) { along_axis(o, hardmax_of); }
 
-static void softmax_claim(claim *c) {
-  REQUIRE(c, in_rank(c, 0) != 0, "input is a scalar");
-  require_types(c, 0, DTS_FLOAT64);
-}
+static void softmax_claim(claim *c) { require_types(c, 0, DTS_FLOAT64); }
 
 // ---- NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss ---------------------------------------------------------------
 // The class numbers, int64, once all of them are known to be in [0, classes) or the ignored number.

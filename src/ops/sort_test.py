@@ -42,17 +42,30 @@ for largest in (0, 1):
     infs = np.array([0, -np.inf, np.inf, 1, -1], F32)
     f.case("TopK", 11, [infs, np.array([4])], outs=2, attrs={"largest": largest})
 f.case("TopK", 11, [x, np.array([3])], const=(1,), outs=2, attrs={"sorted": 0}, want=top_k(x, 3))
-wide = rng.integers(0, 300, (2, 5000)).astype(F32)
-for k in (1, 5, 40):
-    f.case("TopK", 11, [wide, np.array([k])], const=(1,), outs=2, name="wide")
-    f.case("TopK", 11, [wide, np.array([k])], const=(1,), outs=2, attrs={"largest": 0}, name="wide")
+# Few of many take another way. Many ties, both zeros, infinities; also along an inner axis.
+wide = rng.integers(-150, 150, (2, 5000)) / 4
+wide[0, :3] = 0, -0.0, np.inf
+wide[1, 7:9] = -np.inf
+for largest in (0, 1):
+    for dtype in (F32, F16, F64, np.int32, np.uint32, np.int8, np.int64):
+        v = (wide if dtype in (F32, F16, F64) else np.nan_to_num(wide + 40, posinf=3, neginf=-3)).astype(dtype)
+        for k in (1, 40):
+            f.case("TopK", 11, [v, np.array([k])], const=(1,), outs=2, attrs={"largest": largest},
+                   want=top_k(v, k, -1, largest), out_types=[dtype, np.int64], name="few of many")
+    v = wide.astype(F32).reshape(1, 5000, 2)
+    f.case("TopK", 11, [v, np.array([300])], const=(1,), outs=2, attrs={"largest": largest, "axis": 1},
+           want=top_k(v, 300, 1, largest), name="few of many")
+nans = np.ones((2048,), F32)
+nans[::3] = np.nan
+for largest in (0, 1):
+    f.case("TopK", 11, [nans, np.array([5])], outs=2, attrs={"largest": largest},
+           want=[np.ones(5, F32), np.array([1, 2, 4, 5, 7])], name="NaN last")
+    f.case("TopK", 11, [nans[:100], np.array([5])], outs=2, attrs={"largest": largest},
+           want=[np.ones(5, F32), np.array([1, 2, 4, 5, 7])], name="NaN last")
 f.case("TopK", 11, [x, np.array([0])], const=(1,), outs=2)
 f.case("TopK", 11, [np.zeros((0, 3), F32), np.array([2])], const=(1,), outs=2)
-f.case("TopK", 11, [x, np.array([2])], const=(1,), outs=2, skip_outs=(0,), want=top_k(x, 2)[1:],
-       out_types=[F32, np.int64])
 f.fails("TopK", 11, [x, np.array([7])], outs=2, why="k is 7, but axis 2 has 6 entries", out_types=[F32, np.int64])
 f.fails("TopK", 11, [x, np.array([-1])], outs=2, why="k is -1", out_types=[F32, np.int64])
-f.declines("TopK", 11, [np.array(1, F32), np.array([1])], outs=2, why="input is a scalar", out_types=[F32, np.int64])
 
 # ---- NonZero ---------------------------------------------------------------------------------------------------------
 for opset in (9, 13):
@@ -80,11 +93,9 @@ f.case("Compress", 11, [x, np.ones(9, bool)], attrs={"axis": 2}, name="condition
 f.case("Compress", 11, [x, np.zeros(4, bool)], attrs={"axis": 1}, name="nothing")
 f.case("Compress", 11, [x, np.zeros(0, bool)], name="no condition")
 f.case("Compress", 11, [np.zeros((2, 0), F32), np.ones(2, bool)], attrs={"axis": 0}, want=[np.zeros((2, 0), F32)])
-for dtype in (F16, BF16, F64, bool) + INTS:
+for dtype in (F16, F64, bool) + INTS:
     v = rng.integers(0, 9, (3, 4)).astype(dtype)
     f.case("Compress", 11, [v, keep], attrs={"axis": 1}, want=[v[:, keep]], out_types=[dtype])
-f.fails("Compress", 11, [x, keep], attrs={"axis": 3}, why="out of range")
-f.declines("Compress", 11, [x.astype(np.complex64), keep], why="type complex64")
 
 
 # ---- Unique ----------------------------------------------------------------------------------------------------------
@@ -121,6 +132,5 @@ f.case("Unique", 11, [ends], outs=4, want=unique(ends), out_types=[np.uint64] + 
 nans = np.array([np.nan, 1, -np.inf, np.nan, np.inf, 1], F32)
 f.case("Unique", 11, [nans], outs=4, want=unique(nans), name="NaNs are one value, the last")
 f.case("Unique", 11, [rng.integers(0, 700, 3000).astype(np.int64)], outs=4, name="many")
-f.fails("Unique", 11, [x], attrs={"axis": -4}, why="out of range")
 
 test_sort = f.pytest()
