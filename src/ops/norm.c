@@ -341,7 +341,6 @@ const op_row ops_norm[] = {
     OP("", "RMSNormalization", 23, ANY, trailing_claim, rms_norm, .host_in = 0),
     // ONNX Runtime's own operator, in ONNX's domain; some exporters write it into com.microsoft.
     OP("", "SimplifiedLayerNormalization", 1, ANY, trailing_claim, rms_norm, .host_in = 0),
-    OP("com.microsoft", "SimplifiedLayerNormalization", 1, ANY, trailing_claim, rms_norm, .host_in = 0),
     OP("com.microsoft", "SkipLayerNormalization", 1, ANY, skip_claim, skip_layer_norm, .host_in = 0),
     OP("com.microsoft", "SkipSimplifiedLayerNormalization", 1, ANY, skip_claim, skip_rms_norm, .host_in = 0),
     OP("com.microsoft", "EmbedLayerNormalization", 1, ANY, embed_claim, embed_layer_norm,
