@@ -1,0 +1,32 @@
+"""The official ONNX node tests: what ONNX Runtime's CPU provider passes, passes on MLX too. Writes build/reports/node_tests.json."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from node_suite import attempt, cases, has_only_tensors
+
+REPORT = Path(__file__).resolve().parent.parent / "build" / "reports" / "node_tests.json"
+LINES: dict[str, dict] = {}
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda c: c.name)
+def test_node(case):
+    mlx, cpu = attempt(case, True), attempt(case, False)
+    LINES[case.name] = {"status": mlx.status, "placement": mlx.placement, "detail": mlx.detail, "cpu": cpu.status,
+                        "tensors_only": has_only_tensors(case)}
+    assert mlx.status == "pass" or cpu.status != "pass", mlx.detail
+
+
+def test_report():
+    if len(LINES) < len(cases()):
+        pytest.fail("the node tests did not all run: run the whole file")
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(LINES, indent=1))
+    passing = [line for line in LINES.values() if line["status"] == "pass"]
+    tensors = [line for line in passing if line["tensors_only"]]
+    whole = [line for line in tensors if line["placement"] == "mlx"]
+    print(f"{len(passing)} of {len(LINES)} pass; {len(whole)} of {len(tensors)} with tensors only wholly on MLX")
+    assert passing and whole
