@@ -12,12 +12,20 @@ REPORT = Path(__file__).resolve().parent.parent / "build" / "reports" / "node_te
 LINES: dict[str, dict] = {}
 
 
+# What ONNX Runtime's CPU provider passes and MLX does not, with the reason; an entry that passes again fails the test.
+KNOWN = {
+    "test_attention_4d_causal_fp16_expanded": "each float16 node rounds here, as ONNX says; ONNX Runtime keeps float32 between them, "
+                                              "and two of 192 elements are one unit in the last place apart",
+}
+
+
 @pytest.mark.parametrize("case", cases(), ids=lambda c: c.name)
 def test_node(case):
     mlx, cpu = attempt(case, True), attempt(case, False)
     LINES[case.name] = {"status": mlx.status, "placement": mlx.placement, "detail": mlx.detail, "cpu": cpu.status,
                         "tensors_only": has_only_tensors(case)}
-    assert mlx.status == "pass" or cpu.status != "pass", mlx.detail
+    fine = mlx.status == "pass" or cpu.status != "pass"
+    assert fine == (case.name not in KNOWN), mlx.detail or f"{case.name} passes: take it off the list"
 
 
 def test_report():
