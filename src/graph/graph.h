@@ -81,6 +81,7 @@ typedef struct graph {
   value **inputs, **outputs;  // formal ones, in order
   size_t n_inputs, n_outputs;
   struct graph *parent;  // NULL for a main graph
+  bool no_captures;      // the host gives a group of this graph no computed values that only bodies read
 } graph;
 
 graph *graph_new(err *e);   // with an arena of its own

@@ -227,7 +227,8 @@ static bool known_above(const importer *im, const value *v) {
 // The value of im's graph that v of a body stands for, made if the graph around has it from further out; NULL if v is a
 // constant of the body's own.
 static value *outer_of(importer *im, const value *v) {
-  if (!grow_table(im) || (v->constant && !known_above(im, v))) return NULL;
+  bool may_be_own = v->constant || v->type == DT_STRING;
+  if (!grow_table(im) || (may_be_own && !known_above(im, v))) return NULL;
   value **slot = slot_of(im, v->name);
   if (*slot) return *slot;
   *slot = graph_value(im->g, v->name, v->type, v->rank, v->dims, im->e);
@@ -348,6 +349,7 @@ static bool open_importer(importer *im, const ort *o, const OrtGraph *src, err *
   const char *name = NULL;
   if (!im->g || !ORT_CALL(o, e, Graph_GetName, src, &name)) return false;
   im->g->name = copy_name(im, name);
+  im->g->no_captures = o->version < ORT_API_FUSED_CAPTURES;
   return err_ok(e);
 }
 

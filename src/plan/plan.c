@@ -73,12 +73,19 @@ static const op_row *ask(claim *c) {
   return row;
 }
 
+static void claim_captures(claim *c, const graph *g) {
+  for (size_t i = 0; g->no_captures && i < c->n->n_captures; i++)
+    if (c->n->captures[i] && !c->n->captures[i]->constant)
+      claim_decline(c, "its bodies read '%s', which ONNX Runtime before 1.27 does not hand over", c->n->captures[i]->name);
+}
+
 bool plan_claim(plan *p, const graph *g, mx_device device, err *e) {
   p->n_claimed = 0;
   for (size_t i = 0; i < g->n_nodes; i++) {
     verdict *v = &p->nodes[i];
     claim c = {.n = &g->nodes[i], .device = device};
     *v = (verdict){.row = ask(&c), .group = -1};
+    claim_captures(&c, g);
     if (!c.declined) {
       p->n_claimed++;
       continue;
