@@ -1,5 +1,5 @@
 // QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear, computed in float32.
-#include "ops/op.h"
+#include "ops/qint.h"
 
 enum { DTS_8_16 = DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16) };
 enum { DTS_4 = DTYPE_BIT(DT_U4) | DTYPE_BIT(DT_I4) };  // constants only: they are unpacked once
@@ -139,16 +139,8 @@ static void dequantize(op *o) {
 static void dynamic_claim(claim *c) { require_types(c, 0, DTYPE_BIT(DT_F32)); }
 
 static void dynamic(op *o) {
-  mx x = in(o, 0), none = mx_scalar(x, 0), lo = none, hi = none;
-  if (mx_size(x)) {
-    mx_ints axes = all_axes(mx_ndim(x));
-    lo = mx_minimum(axes.n ? mx_min(x, axes, false) : x, none);
-    hi = mx_maximum(axes.n ? mx_max(x, axes, false) : x, none);
-  }
-  mx range = mx_sub(hi, lo);
-  mx scale = mx_where(mx_equal(range, none), mx_scalar(x, 1), mx_div(range, mx_scalar(x, 255)));
-  mx zero = mx_round(mx_clip(mx_div(mx_neg(lo), scale), none, mx_scalar(x, 255)));
-  out(o, 0, saturated(mx_add(mx_round(mx_div(x, scale)), zero), DT_U8));
+  mx scale, zero;
+  out(o, 0, qint_dynamic(in(o, 0), &scale, &zero));
   out(o, 1, scale);
   out(o, 2, zero);
 }
