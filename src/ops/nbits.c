@@ -1,7 +1,7 @@
 // Weights of 4 and 8 bits in blocks: the product MatMulNBits and the lookup GatherBlockQuantized.
 #include <limits.h>
 
-#include "ops/op.h"
+#include "ops/nbits.h"
 
 // ---- host numbers -----------------------------------------------------------------------------------------------------
 static float from_bits(uint32_t bits) {
@@ -26,8 +26,7 @@ static float number_at(const tensor *t, size_t i) {
   return t->type == DT_F16 ? from_f16(h) : from_bits((uint32_t)h << 16);
 }
 
-// A constant's numbers as float32: its own data, or a copy in *owned that the caller frees. NULL when out of memory.
-static const float *numbers(const tensor *t, float **owned, err *e) {
+const float *nbits_floats(const tensor *t, float **owned, err *e) {
   size_t n = 0, bytes = 0;
   if (!dims_count(t->dims, t->rank, &n) || !size_mul(n, sizeof(float), &bytes)) {
     FAIL(e, ERR_INVALID, "a constant is too large");
@@ -99,10 +98,10 @@ static void *nbits_prepare(const node *n, mx_device d, err *e) {
       .block_size = (int)attr_i(n, "block_size", 0),
       .accuracy_level = (int)attr_i(n, "accuracy_level", 0),
       .q = n->in[NB_Q]->constant->data,
-      .scales = numbers(n->in[NB_SCALES]->constant, &owned[0], e),
+      .scales = nbits_floats(n->in[NB_SCALES]->constant, &owned[0], e),
       .zero_points = packed ? zeros->data : NULL,
-      .float_zero_points = zeros && !packed ? numbers(zeros, &owned[1], e) : NULL,
-      .bias = bias ? numbers(bias, &owned[2], e) : NULL,
+      .float_zero_points = zeros && !packed ? nbits_floats(zeros, &owned[1], e) : NULL,
+      .bias = bias ? nbits_floats(bias, &owned[2], e) : NULL,
   };
   void *prepared = err_ok(e) ? mx_nbits_pack(d, &w, e) : NULL;
   for (int i = 0; i < 3; i++) mem_free(owned[i]);
