@@ -77,7 +77,7 @@ static bool sizes_of(const node *n, int l, layer_sizes *s) {
   bool blocks = s->blocks > 1 || block == s->k;
   if (!blocks) s->block = 0;
   bool fits = scales->dims[0] == s->experts && scales->dims[1] == s->n;
-  return fits && (!blocks || (block >= 16 && block <= 256 && (block & (block - 1)) == 0 && s->blocks == (s->k + block - 1) / block));
+  return fits && (!blocks || (block >= 16 && block <= 1 << 30 && (block & (block - 1)) == 0 && s->blocks == (s->k + block - 1) / block));
 }
 
 static void claim_layer(claim *c, int l) {
