@@ -154,7 +154,7 @@ mx mx_attention(mx q, mx k, mx v, float scale, mx mask);
 // Block-quantised weights of MatMulNBits, packed once for the device. Owned; may be used on every thread.
 typedef struct mx_nbits mx_nbits;
 typedef struct mx_nbits_desc {
-  int k, n, bits, block_size;  // w is [n, k]; bits 4 or 8
+  int k, n, bits, block_size;  // w is [n, k]; bits 2, 4 or 8
   int accuracy_level;          // 4: int8 activations allowed; else float arithmetic
   const uint8_t *q;            // [n, ceil(k / block_size), block_size * bits / 8]
   const float *scales;         // [n, ceil(k / block_size)]
