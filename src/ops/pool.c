@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "ops/spatial.h"
+#include "ops/conv.h"
 
 static const char *const max_attrs[] = {"auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order",
                                         "strides", NULL};
@@ -109,6 +109,15 @@ static void max_places(op *o, mx x, mx place, const spatial *w) {
   }
   out(o, 0, x);
   out(o, 1, place);
+}
+
+mx pool_max(op *o, mx x) {
+  spatial w;
+  if (!spatial_read(o, x, NULL, &w) || !spatial_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return NULL;
+  mx_ints shape = mx_shape(x);
+  for (int i = 0; i < w.n; i++) shape.v[i + 2] = w.out[i];
+  if (!shape.v[0] || !shape.v[1]) return mx_full(o->s, shape, 0, mx_dtype(x));
+  return joined(padded(x, &w, lowest(x)), &w, mx_maximum);
 }
 
 static void max_pool(op *o) {
