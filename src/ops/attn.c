@@ -2,7 +2,6 @@
 
 #include <math.h>
 
-#include "ops/exact.h"
 #include "ops/numeric.h"
 
 static mx lowest(mx like) { return mx_scalar(like, -(double)INFINITY); }
@@ -29,7 +28,7 @@ static mx softmax_of(const attn *a, mx logits, int keys) {
     mx parts[2] = {logits, mx_broadcast_to(mx_astype(a->sink, mx_dtype(logits)), one)};
     logits = mx_concatenate(mx_scope_of(logits), parts, 2, 3);
   }
-  mx weights = softmax_exact(logits, 3);
+  mx weights = num_softmax(logits, 3);
   if (a->sink) weights = mx_slice_axis(weights, 3, 0, keys);
   return mx_astype(weights, t);
 }

@@ -1,14 +1,14 @@
 // Softmax, LogSoftmax, Hardmax, and the losses made of them.
 #include <string.h>
 
-#include "ops/exact.h"
+#include "ops/numeric.h"
 #include "ops/op.h"
 
 // The maximum goes first: x - logsumexp(x) would lose the digits of a large x.
 static mx log_softmax_of(mx x, int axis) {
   x = f32_up(x);
   mx below = mx_sub(x, mx_max(x, MXI(axis), true));
-  mx sum = mx_dtype(x) == DT_F64 ? mx_log(mx_sum(exp_exact(below), MXI(axis), true))
+  mx sum = mx_dtype(x) == DT_F64 ? mx_log(mx_sum(num_exp(below), MXI(axis), true))
                                  : mx_logsumexp(below, MXI(axis), true);
   return mx_sub(below, sum);
 }
@@ -34,13 +34,13 @@ static void along_axis(op *o, mx (*f)(mx, int)) {
     out(o, 0, f(x, axis));
 }
 
-static void softmax(op *o) { along_axis(o, softmax_exact); }
+static void softmax(op *o) { along_axis(o, num_softmax); }
 static void log_softmax(op *o) { along_axis(o, log_softmax_of); }
 static void hardmax(op *o) { along_axis(o, hardmax_of); }
 
 static void softmax_claim(claim *c) { require_types(c, 0, DTS_FLOAT64); }
 
-// ---- NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss ---------------------------------------------------------------
+// ---- NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss -------------------------------------------------------------
 // The class numbers, int64, once all of them are known to be in [0, classes) or the ignored number.
 static mx classes_checked(op *o, int classes) {
   mx target = mx_astype(in(o, 1), DT_I64);
