@@ -8,7 +8,8 @@
   X(norm) X(shape) X(slice) X(gather) X(scatter) X(fill) X(matmul) \
   X(conv) X(pool) X(gqa) X(attention) X(nbits) X(quant) X(recurrent) \
   X(control) X(qlinear) X(qlinear_elem) X(qmodel) X(moe) X(lowbit) X(resize) \
-  X(sample) X(roi) X(detect) X(linalg) X(conv_more) X(deform)
+  X(sample) X(roi) X(detect) X(linalg) X(conv_more) X(deform) X(mha) \
+  X(rotary) X(linear_attn) X(packed) X(sparse) X(paged)
 
 #define DECLARE(family) extern const op_row ops_##family[];
 FAMILIES(DECLARE)
