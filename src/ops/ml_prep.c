@@ -212,7 +212,7 @@ static mx label_default(op *o, dtype type) {
   return mx_full(o->s, scalar, (double)attr_f(o->n, "default_float", -0.0f), type);
 }
 
-// From version 4 on NaN matches NaN. Of equal keys the last counts.
+// From version 4 on NaN matches NaN.
 static void label_encoder(op *o) {
   table k = keys_of(o->n), v = values_of(o->n);
   mx x = in(o, 0), keys = mx_from(o->s, k.data, k.type, MXI((int)k.n)), values = mx_from(o->s, v.data, v.type, MXI((int)v.n));
@@ -226,12 +226,22 @@ static void label_encoder(op *o) {
   out(o, 0, mx_size(x) ? mx_take(all, place, 0) : mx_full(o->s, mx_shape(x), 0, v.type));
 }
 
+// Which of two equal keys counts is not agreed upon.
+static bool keys_differ(const table *k) {
+  size_t size = dtype_size(k->type);
+  for (size_t i = 0; i < k->n; i++)
+    for (size_t j = 0; j < i; j++)
+      if (!memcmp((const char *)k->data + i * size, (const char *)k->data + j * size, size)) return false;
+  return true;
+}
+
 static void label_encoder_claim(claim *c) {
   table k = keys_of(c->n), v = values_of(c->n);
   dtypes set = DTYPE_BIT(DT_F32) | DTYPE_BIT(DT_F64) | DTYPE_BIT(DT_I64) | DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I16);
   REQUIRE(c, dtype_in(k.type, set) && dtype_in(v.type, set), "keys and values are not both numbers");
   REQUIRE(c, k.n == v.n && k.n > 0, "%zu keys and %zu values", k.n, v.n);
   REQUIRE(c, k.n <= 4096, "%zu keys are too many to compare with each", k.n);
+  REQUIRE(c, keys_differ(&k), "a key is there twice");
   REQUIRE(c, in_type(c, 0) == k.type, "the input has type %s, the keys %s", dtype_name(in_type(c, 0)), dtype_name(k.type));
   REQUIRE(c, in_rank(c, 0) < MX_MAX_RANK, "the input has rank %d", in_rank(c, 0));
 }
