@@ -1,4 +1,7 @@
 """Every test needs the built library: without it the run fails, it does not skip."""
+import os
+
+os.environ.setdefault("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")  # before ONNX Runtime is loaded: the node tests use newer opsets
 import onnxruntime
 import onnxruntime_ep_mlx as mlx_ep
 

@@ -167,6 +167,13 @@ def failure(code: int, message: str, *arguments: str) -> None:
     assert "Traceback" not in result.stdout
 
 
+def test_ops() -> None:
+    rows = json.loads(cli("ops", "--json").stdout)
+    assert {"domain", "op_type", "since", "until", "traits"} <= rows[0].keys() and len(rows) > 150
+    table = cli("ops").stdout
+    assert any(line.split()[:3] == ["ai.onnx", "Softmax", "1+"] for line in table.splitlines()), table[:400]
+
+
 def test_demo() -> None:
     result = subprocess.run([sys.executable, "-m", "onnxruntime_ep_mlx.demo", "--max-new-tokens", "16"], capture_output=True, text=True,
                             timeout=600, check=False)

@@ -57,6 +57,44 @@ class NBitsMatmul : public mc::Primitive {
 
 mc::array f32_array(const float *p, mc::Shape shape) { return mc::array(p, std::move(shape), mc::float32); }
 
+float zero_of(const mx_nbits_desc *d, int blocks, int row, int block) {
+  size_t at = static_cast<size_t>(row) * static_cast<size_t>(blocks) + static_cast<size_t>(block);
+  if (d->float_zero_points) return d->float_zero_points[at];
+  if (!d->zero_points) return static_cast<float>(1 << (d->bits - 1));
+  if (d->bits == 8) return d->zero_points[at];
+  size_t row_bytes = static_cast<size_t>(blocks + 1) / 2;
+  uint8_t b = d->zero_points[static_cast<size_t>(row) * row_bytes + static_cast<size_t>(block) / 2];
+  return static_cast<float>(block % 2 ? b >> 4 : b & 15);
+}
+
+// Blocks longer than the kernels have, as blocks of MAX_BLOCK that share a scale and a zero point.
+enum { MAX_BLOCK = 256 };
+struct split_blocks {
+  std::vector<uint8_t> q;
+  std::vector<float> scales, zeros;
+
+  split_blocks(const mx_nbits_desc *d, cpu_nbits_source *src) {
+    size_t from = blocks_of(d->k, d->block_size), to = blocks_of(d->k, MAX_BLOCK), n = src->n;
+    size_t from_row = from * bytes_of(d->block_size, d->bits), to_row = to * bytes_of(MAX_BLOCK, d->bits);
+    size_t parts = static_cast<size_t>(d->block_size / MAX_BLOCK);
+    q.resize(n * to_row);
+    for (size_t r = 0; r < n; r++) {
+      std::memcpy(q.data() + r * to_row, d->q + r * from_row, to_row);
+      for (size_t b = 0; b < to; b++) {
+        scales.push_back(d->scales[r * from + b / parts]);
+        zeros.push_back(zero_of(d, static_cast<int>(from), static_cast<int>(r), static_cast<int>(b / parts)));
+      }
+    }
+    src->block = MAX_BLOCK;
+    src->q = q.data();
+    src->scales = scales.data();
+    src->zeros = nullptr;
+    src->float_zeros = zeros.data();
+  }
+  static size_t blocks_of(int k, int block) { return static_cast<size_t>((k + block - 1) / block); }
+  static size_t bytes_of(int block, int bits) { return static_cast<size_t>(block * bits / 8); }
+};
+
 bool pack_cpu(mx_nbits *w, const mx_nbits_desc *d, err *e) {
   cpu_nbits_source src = {};
   src.n = static_cast<size_t>(d->n);
@@ -67,22 +105,14 @@ bool pack_cpu(mx_nbits *w, const mx_nbits_desc *d, err *e) {
   src.scales = d->scales;
   src.zeros = d->zero_points;
   src.float_zeros = d->float_zero_points;
-  if (!cpu_nbits_accepts(d->bits, d->block_size))
+  std::optional<split_blocks> split;
+  if (d->block_size > MAX_BLOCK) split.emplace(d, &src);
+  if (!cpu_nbits_accepts(d->bits, src.block))
     return FAIL(e, ERR_UNSUPPORTED, "%d-bit weights in blocks of %d have no kernel", d->bits, d->block_size);
   cpu_nbits *packed = cpu_nbits_pack(&src, CPU_NBITS_AUTO);
   if (!packed) return FAIL(e, ERR_NO_MEMORY, "out of memory for %d x %d quantised weights", d->n, d->k);
   w->cpu = cpu_weights(packed, [](const cpu_nbits *p) { cpu_nbits_free(const_cast<cpu_nbits *>(p)); });
   return true;
-}
-
-float zero_of(const mx_nbits_desc *d, int blocks, int row, int block) {
-  size_t at = static_cast<size_t>(row) * static_cast<size_t>(blocks) + static_cast<size_t>(block);
-  if (d->float_zero_points) return d->float_zero_points[at];
-  if (!d->zero_points) return static_cast<float>(1 << (d->bits - 1));
-  if (d->bits == 8) return d->zero_points[at];
-  size_t row_bytes = static_cast<size_t>(blocks + 1) / 2;
-  uint8_t b = d->zero_points[static_cast<size_t>(row) * row_bytes + static_cast<size_t>(block) / 2];
-  return static_cast<float>(block % 2 ? b >> 4 : b & 15);
 }
 
 // MLX's affine form: w = scale * q + offset; the bytes of ONNX's packing are MLX's.

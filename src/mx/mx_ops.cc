@@ -34,6 +34,13 @@ mc::array scatter(const mc::array &a, const std::vector<mc::array> &idx, const m
   return mc::scatter(a, idx, up, ax, s);
 }
 
+// The CPU device keeps the exponentials of a half type in that type, and so rounds twice.
+mc::array softmax(const mc::array &a, int axis, const mx_scope *s) {
+  bool half = a.dtype() == mc::float16 || a.dtype() == mc::bfloat16;
+  if (!half || s->device != MX_CPU) return mc::softmax(a, axis, true, s->stream);
+  return mc::astype(mc::softmax(mc::astype(a, mc::float32, s->stream), axis, true, s->stream), a.dtype(), s->stream);
+}
+
 }  // namespace
 
 #define ON(x) (x)->scope, [&] { auto s = (x)->scope->stream; return
@@ -124,7 +131,9 @@ mx mx_gather(mx x, const mx *indices, size_t n, mx_ints axes, mx_ints slice_size
 
 mx mx_where(mx cond, mx x, mx y) { return mx_call(ON(x) mc::where(mx_a(cond), mx_a(x), mx_a(y), s) END); }
 mx mx_clip(mx x, mx lo, mx hi) { return mx_call(ON(x) mc::clip(mx_a(x), maybe(lo), maybe(hi), s) END); }
-mx mx_softmax(mx x, int axis) { return mx_call(ON(x) mc::softmax(mx_a(x), axis, true, s) END); }
+mx mx_softmax(mx x, int axis) {
+  return mx_call(x->scope, [&] { return softmax(mx_a(x), axis, x->scope); });
+}
 mx mx_sort(mx x, int axis) { return mx_call(ON(x) mc::sort(mx_a(x), axis, s) END); }
 mx mx_argsort(mx x, int axis) { return mx_call(ON(x) mc::argsort(mx_a(x), axis, s) END); }
 mx mx_argpartition(mx x, int kth, int axis) { return mx_call(ON(x) mc::argpartition(mx_a(x), kth, axis, s) END); }

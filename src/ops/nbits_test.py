@@ -61,8 +61,10 @@ for bits in (4, 8):
         nbits((2, 3), 20, 96, bits, 32, zeros)
         nbits((1,), 48, 64, bits, 16, zeros)
         nbits((5,), 7, 100, bits, 32, zeros, bias=True)  # K no multiple of the block, odd N
-    for block in (64, 128, 256):
+    for block in (64, 128, 256, 512):
         nbits((3,), 16, 300, bits, block, "packed")
+    nbits((3,), 9, 1100, bits, 512, "packed")  # longer than a kernel's block, and a part of one left
+    nbits((3,), 9, 1100, bits, 1024, None)
 nbits((2, 1), 24, 64, 4, 32, "packed", own=False)  # ONNX Runtime's own answer
 nbits((2, 1), 24, 64, 8, 32, "packed", own=False)
 nbits((64,), 24, 64, 4, 32, None, own=False)

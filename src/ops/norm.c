@@ -1,8 +1,6 @@
 // Normalisation over trailing axes (Layer-, RMS- and Skip-), over channels and spatial axes (Batch-, Instance-, Group-,
 // LRN), and over named axes (Lp, mean-variance). Statistics are taken in float32, or float64 where x is float64.
-#include <math.h>
-#include <string.h>
-
+#include "ops/numeric.h"
 #include "ops/op.h"
 
 typedef struct standard {
@@ -17,7 +15,7 @@ static standard standardise(mx x, mx_ints axes, float eps, bool centred) {
   if (centred) s.mean = mx_mean(x, axes, true);
   if (centred) s.y = mx_sub(x, s.mean);
   mx variance = mx_mean(mx_square(s.y), axes, true);
-  s.inv = mx_rsqrt(mx_add(variance, mx_scalar(variance, (double)eps)));
+  s.inv = mx_rsqrt(num_plus(variance, (double)eps));
   s.y = mx_mul(s.y, s.inv);
   return s;
 }
@@ -152,8 +150,8 @@ static mx wide_in(const op *o, size_t i) { return mx_astype(in(o, i), wide_type(
 
 static mx batch_factor(op *o) {
   mx var = wide_in(o, BN_VAR);
-  mx eps = mx_scalar(var, (double)attr_f(o->n, "epsilon", 1e-5f));
-  return mx_mul(wide_in(o, BN_SCALE), mx_rsqrt(mx_add(var, eps)));
+  double eps = (double)attr_f(o->n, "epsilon", 1e-5f);
+  return mx_mul(wide_in(o, BN_SCALE), mx_rsqrt(num_plus(var, eps)));
 }
 
 static mx batch_offset(op *o) {
@@ -181,7 +179,7 @@ static void batch_inference(op *o) {
 }
 
 static mx running(mx before, mx now, double momentum) {
-  return mx_add(mx_mul(before, mx_scalar(before, momentum)), mx_mul(now, mx_scalar(now, 1 - momentum)));
+  return mx_add(num_times(before, momentum), num_times(now, 1 - momentum));
 }
 
 static void batch_training(op *o) {
@@ -291,7 +289,7 @@ static void lrn(op *o) {
     mx shifted = mx_slice_axis(padded, 1, i, i + (int)channels);
     sum = sum ? mx_add(sum, shifted) : shifted;
   }
-  mx base = mx_add(mx_mul(sum, mx_scalar(sum, alpha / (double)size)), mx_scalar(sum, bias));
+  mx base = num_plus(num_times(sum, alpha / (double)size), bias);
   out(o, 0, mx_div(x, mx_pow(base, mx_scalar(base, beta))));
 }
 
@@ -329,7 +327,7 @@ static void mean_variance_norm(op *o) {
   if (!mx_ok(o->s)) return;
   mx centred = mx_sub(x, mx_mean(x, axes, true));
   mx deviation = mx_sqrt(mx_mean(mx_square(centred), axes, true));
-  out(o, 0, mx_div(centred, mx_add(deviation, mx_scalar(deviation, 1e-9))));
+  out(o, 0, mx_div(centred, num_plus(deviation, 1e-9)));
 }
 
 static void mean_variance_claim(claim *c) {
@@ -343,7 +341,6 @@ const op_row ops_norm[] = {
     OP("", "RMSNormalization", 23, ANY, trailing_claim, rms_norm, .host_in = 0),
     // ONNX Runtime's own operator, in ONNX's domain; some exporters write it into com.microsoft.
     OP("", "SimplifiedLayerNormalization", 1, ANY, trailing_claim, rms_norm, .host_in = 0),
-    OP("com.microsoft", "SimplifiedLayerNormalization", 1, ANY, trailing_claim, rms_norm, .host_in = 0),
     OP("com.microsoft", "SkipLayerNormalization", 1, ANY, skip_claim, skip_layer_norm, .host_in = 0),
     OP("com.microsoft", "SkipSimplifiedLayerNormalization", 1, ANY, skip_claim, skip_rms_norm, .host_in = 0),
     OP("com.microsoft", "EmbedLayerNormalization", 1, ANY, embed_claim, embed_layer_norm,

@@ -95,7 +95,7 @@ static mx_held *unpack(mx_scope *s, const tensor *t) {
   uint8_t *v = mem_alloc(n + 1);
   if (!v) return NULL;
   for (size_t i = 0; i < n; i++) {
-    unsigned half = ((const uint8_t *)t->data)[i / 2] >> (i % 2 * 4) & 15u;
+    unsigned byte = ((const uint8_t *)t->data)[i / 2], half = byte >> (i % 2 * 4) & 15u;
     v[i] = (uint8_t)(t->type == DT_I4 && half > 7 ? half + 240 : half);
   }
   mx x = mx_from(s, v, t->type == DT_I4 ? DT_I8 : DT_U8, shape);

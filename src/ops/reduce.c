@@ -1,7 +1,7 @@
 // Reductions over axes, the position of an extreme value, and running sums and products.
 #include <math.h>
 
-#include "ops/exact.h"
+#include "ops/numeric.h"
 #include "ops/op.h"
 
 // ---- Reduce* --------------------------------------------------------------------------------------------------------
@@ -90,22 +90,17 @@ static void reduce_log_sum_exp(op *o) {
   }
   mx top = mx_max(x, r.axes, true);
   top = mx_where(mx_isfinite(top), top, mx_scalar(top, 0));  // inf - inf would be NaN
-  mx sum = mx_sum(exp_exact(mx_sub(x, top)), r.axes, true);
+  mx sum = mx_sum(num_exp(mx_sub(x, top)), r.axes, true);
   mx y = mx_add(mx_log(sum), top);
   out(o, 0, r.keep ? y : mx_squeeze(y, r.axes));
 }
 
-// sum / n with the quotient truncated. The division is done on magnitudes as unsigned numbers: MLX's signed division
-// floors in some releases, and the smallest integer has no positive counterpart.
+// The sum wraps in x's type, as a sum of its own would; the quotient is truncated.
 static mx integer_mean(const reduction *r) {
-  dtype t = mx_dtype(r->x);
-  bool is_signed = dtype_in(t, DTS_SIGNED);
-  dtype sum_type = is_signed ? DT_I64 : DT_U64;
-  mx sum = mx_astype(mx_astype(mx_sum(r->x, r->axes, r->keep), t), sum_type);
-  mx count = mx_sum(mx_astype(mx_equal(r->x, r->x), DT_U64), r->axes, r->keep);
-  mx size = is_signed ? mx_view(mx_abs(sum), DT_U64) : sum;
-  mx quotient = mx_floor_div(size, mx_maximum(count, mx_scalar(count, 1)));
-  return is_signed ? mx_mul(mx_view(quotient, DT_I64), mx_sign(sum)) : quotient;
+  dtype t = mx_dtype(r->x), wide = dtype_in(t, DTS_SIGNED) ? DT_I64 : DT_U64;
+  mx sum = mx_astype(mx_astype(mx_sum(r->x, r->axes, r->keep), t), wide);
+  mx count = mx_sum(mx_astype(mx_equal(r->x, r->x), wide), r->axes, r->keep);
+  return num_div(sum, count);
 }
 
 static void reduce_mean(op *o) {

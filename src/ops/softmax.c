@@ -1,12 +1,12 @@
 // Softmax, LogSoftmax, Hardmax, and the losses made of them.
 #include <string.h>
 
-#include "ops/exact.h"
+#include "ops/numeric.h"
 #include "ops/op.h"
 
 static mx softmax_of(mx x, int axis) {
   if (mx_dtype(x) != DT_F64) return mx_softmax(x, axis);
-  mx e = exp_exact(mx_sub(x, mx_max(x, MXI(axis), true)));
+  mx e = num_exp(mx_sub(x, mx_max(x, MXI(axis), true)));
   return mx_div(e, mx_sum(e, MXI(axis), true));
 }
 
@@ -14,7 +14,7 @@ static mx softmax_of(mx x, int axis) {
 static mx log_softmax_of(mx x, int axis) {
   x = f32_up(x);
   mx below = mx_sub(x, mx_max(x, MXI(axis), true));
-  mx sum = mx_dtype(x) == DT_F64 ? mx_log(mx_sum(exp_exact(below), MXI(axis), true))
+  mx sum = mx_dtype(x) == DT_F64 ? mx_log(mx_sum(num_exp(below), MXI(axis), true))
                                  : mx_logsumexp(below, MXI(axis), true);
   return mx_sub(below, sum);
 }
@@ -46,7 +46,7 @@ static void hardmax(op *o) { along_axis(o, hardmax_of); }
 
 static void softmax_claim(claim *c) { require_types(c, 0, DTS_FLOAT64); }
 
-// ---- NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss ---------------------------------------------------------------
+// ---- NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss -------------------------------------------------------------
 // The class numbers, int64, once all of them are known to be in [0, classes) or the ignored number.
 static mx classes_checked(op *o, int classes) {
   mx target = mx_astype(in(o, 1), DT_I64);

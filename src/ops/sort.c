@@ -1,8 +1,8 @@
 // Operators whose output follows an order of the data or is shaped by it: TopK, NonZero, Compress, Unique.
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
+#include "ops/numeric.h"
 #include "ops/op.h"
 
 // x in the shape of x but with `size` entries along axis, where either has no elements at all.
@@ -16,22 +16,22 @@ static mx none_of(mx x, int axis, int size, dtype t) {
 // A key whose ascending order is x's descending one; integers have no negation of every value, but a complement.
 static mx descending(mx x) { return dtype_is_float(mx_dtype(x)) ? mx_neg(x) : mx_bitwise_not(x); }
 
-// int64 numbers of signed 32 bits in the order of x, whose type has at most 32. The bits of a float are in order, those of
-// a negative one in reverse; NaN comes last, as in a sort.
+// int64 numbers of signed 32 bits in the order of x, whose type has at most 32. The bits of a float are in order, those
+// of a negative one in reverse; NaN comes last, as in a sort.
 static mx order_number(mx x) {
   mx_scope *s = mx_scope_of(x);
   mx middle = mx_scalar_i64(s, mx_dtype(x) == DT_U32 ? INT64_C(1) << 31 : 0, DT_I64);
   if (!dtype_is_float(mx_dtype(x))) return mx_sub(mx_astype(x, DT_I64), middle);
   x = f32_up(x);
-  x = mx_add(x, mx_scalar(x, 0));  // the two zeros are equal
+  x = num_plus(x, 0);  // the two zeros are equal
   mx bits = mx_view(x, DT_I32), all_but_sign = mx_scalar_i64(s, INT32_MAX, DT_I32);
   mx sign = mx_right_shift(bits, mx_scalar_i64(s, 31, DT_I32));
   mx number = mx_bitwise_xor(bits, mx_bitwise_and(sign, all_but_sign));
   return mx_astype(mx_where(mx_isnan(x), all_but_sign, number), DT_I64);
 }
 
-// The k first of many without sorting the rest. The position in the low bits makes every key another, so that a partition
-// chooses among equal values as a stable sort would.
+// The k first of many without sorting the rest. The position in the low bits makes every key another, so that a
+// partition chooses among equal values as a stable sort would.
 static mx first_of_many(mx x, int axis, int k) {
   mx_scope *s = mx_scope_of(x);
   int n = mx_dim(x, axis);
@@ -199,7 +199,7 @@ static void merge(const rows *r, const int64_t *from, int64_t *to, size_t lo, si
   }
 }
 
-// Row numbers in ascending order of the rows, equal rows in their own order; room has n entries too. Either is returned.
+// Row numbers in ascending order of the rows, equal rows in their own order; room has n entries too. Returns either.
 static int64_t *sorted_rows(const rows *r, int64_t *order, int64_t *room) {
   for (size_t i = 0; i < r->n; i++) order[i] = (int64_t)i;
   for (size_t run = 1; run < r->n; run *= 2) {

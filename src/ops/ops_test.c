@@ -58,6 +58,25 @@ static void constants_of_each_kind(void) {
   mx_scope_free(s);
 }
 
+// y = x * sigmoid(alpha * x) * z; NaN passes.
+static void swiglu_gates(void) {
+  mx_scope *s = mx_scope_new(MX_CPU);
+  bench b;
+  float x[] = {-1.5f, 0, 2, NAN}, z[] = {2, 3, -0.5f, 1};
+  mx in[] = {mx_from(s, x, DT_F32, MXI(4)), mx_from(s, z, DT_F32, MXI(4))};
+  for (int twice = 0; twice < 2; twice++) {
+    float alpha = twice ? 1.702f : 1;
+    attr a = {.name = "alpha", .kind = ATTR_FLOAT, .f = alpha};
+    const float *y = mx_read(translate(&b, s, "SwiGLU", 28, in, 2, &a, (size_t)twice, DT_F32));
+    for (int i = 0; i < 3 && y; i++) {
+      double wide = (double)x[i];
+      CHECK_NEAR(y[i], wide / (1 + exp(-(double)alpha * wide)) * (double)z[i], 1e-6);
+    }
+    CHECK(y && isnan(y[3]));
+  }
+  mx_scope_free(s);
+}
+
 // Both modes undo DepthToSpace in the same mode.
 static void space_to_depth_has_two_modes(void) {
   mx_scope *s = mx_scope_new(MX_CPU);
@@ -118,10 +137,11 @@ static void traces_do_not_take_unchecked_indices(void) {
   mx_scope_free(s);
 }
 
-void index_tests(void) {
+void ops_tests(void) {
   err e = {0};
   CHECK(mx_thread_begin(MX_CPU, &e));
   constants_of_each_kind();
+  swiglu_gates();
   space_to_depth_has_two_modes();
   shapes_stay_on_the_host();
   traces_do_not_take_unchecked_indices();
