@@ -26,10 +26,8 @@ for t, wide in ((np.int8, np.int32), (np.uint8, np.uint32)):
     w = rng.integers(np.iinfo(t).min, np.iinfo(t).max + 1, (5,)).astype(t)
     zero = t(7)
     signed = [a.astype(np.int32) for a in (v, w)]
-    f.case("MulInteger", 1, [v, None, w, zero], want=[signed[0] * (signed[1] - 7)], **MS)
     f.case("MulInteger", 1, [v, zero, w, zero], want=[(signed[0] - 7) * (signed[1] - 7)], **MS)
 f.case("ReduceSumInteger", 1, [v[:0]], attrs={"axes": [0], "keepdims": 1}, want=[np.zeros((1, 40, 5), np.uint32)], out_types=[np.uint32], **MS)
-f.fails("MulInteger", 1, [v, w, w, zero], why="input 1 must hold one number", **MS)
 
 # SampleOp, GemmFastGelu
 for t in (f32, f64, f16, np.int32, np.int64, np.uint32, np.uint64):
