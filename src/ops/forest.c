@@ -284,12 +284,13 @@ static bool new_nodes(builder *b, const lists *l) {
   size_t member = 0;
   int spare = (int)(l->n + l->leaves);
   for (size_t i = 0; i < l->n; i++) {
+    if (!(l->mode[i] >= 0 && l->mode[i] <= MODE_MEMBER)) return no(b, "node %zu has no such child or mode", i);
     f->mode[i] = (int32_t)l->mode[i];
     f->split[i] = l->split[i];
     f->missing[i] = i < l->n_missing && l->missing[i] == 1;
     f->yes[i] = child(l, l->yes[i], l->yes_leaf[i] != 0);
     f->no[i] = child(l, l->no[i], l->no_leaf[i] != 0);
-    if (f->yes[i] < 0 || f->no[i] < 0 || f->mode[i] > MODE_MEMBER) return no(b, "node %zu has no such child or mode", i);
+    if (f->yes[i] < 0 || f->no[i] < 0) return no(b, "node %zu has no such child or mode", i);
     if (!set_feature(b, i, l->feature[i])) return false;
     if (f->mode[i] == MODE_MEMBER && !(member = chain(b, l, i, member, &spare))) return false;
   }

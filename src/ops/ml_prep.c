@@ -212,18 +212,30 @@ static mx label_default(op *o, dtype type) {
   return mx_full(o->s, scalar, (double)attr_f(o->n, "default_float", -0.0f), type);
 }
 
-// From version 4 on NaN matches NaN.
+// Where x [N] stands among the keys, int32 [N]: 0 for nowhere, else from 1 on. From version 4 on NaN matches NaN.
+static mx key_places(op *o, mx x, mx keys) {
+  mx wide = mx_expand_dims(x, MXI(1)), same = mx_equal(wide, keys);
+  if (dtype_is_float(mx_dtype(x)) && o->n->since >= 4)
+    same = mx_logical_or(same, mx_logical_and(mx_isnan(wide), mx_isnan(keys)));
+  mx numbers = mx_arange(o->s, 1, (double)mx_dim(keys, 0) + 1, 1, DT_I32);
+  return mx_max(mx_mul(mx_astype(same, DT_I32), numbers), MXI(1), false);
+}
+
+// In blocks, so that the table of comparisons stays small.
 static void label_encoder(op *o) {
+  enum { CELLS = 1 << 22 };
   table k = keys_of(o->n), v = values_of(o->n);
-  mx x = in(o, 0), keys = mx_from(o->s, k.data, k.type, MXI((int)k.n)), values = mx_from(o->s, v.data, v.type, MXI((int)v.n));
-  mx wide = mx_expand_dims(x, MXI(mx_ndim(x))), same = mx_equal(wide, keys);
-  if (dtype_is_float(k.type) && o->n->since >= 4) same = mx_logical_or(same, mx_logical_and(mx_isnan(wide), mx_isnan(keys)));
-  int last = mx_ndim(x);
-  mx rank = mx_mul(mx_astype(same, DT_I32), mx_arange(o->s, 1, (double)k.n + 1, 1, DT_I32));
-  mx place = mx_size(x) ? mx_max(rank, MXI(last), false) : mx_full(o->s, mx_shape(x), 0, DT_I32);
-  mx none[2] = {mx_reshape(label_default(o, v.type), MXI(1)), values};
-  mx all = mx_concatenate(o->s, none, 2, 0);
-  out(o, 0, mx_size(x) ? mx_take(all, place, 0) : mx_full(o->s, mx_shape(x), 0, v.type));
+  mx_ints shape = mx_shape(in(o, 0));
+  int n = (int)mx_size(in(o, 0)), per = CELLS / (int)k.n + 1;
+  mx x = mx_reshape(in(o, 0), MXI(n)), keys = mx_from(o->s, k.data, k.type, MXI((int)k.n)), place = NULL;
+  mx choice[2] = {mx_reshape(label_default(o, v.type), MXI(1)), mx_from(o->s, v.data, v.type, MXI((int)v.n))};
+  mx all = mx_concatenate(o->s, choice, 2, 0);
+  for (int at = 0; at < n && mx_ok(o->s); at += per) {
+    mx pair[2] = {place, key_places(o, mx_slice_axis(x, 0, at, at < n - per ? at + per : n), keys)};
+    place = place ? mx_concatenate(o->s, pair, 2, 0) : pair[1];
+    if (at > n - per) break;
+  }
+  out(o, 0, place ? mx_reshape(mx_take(all, place, 0), shape) : mx_full(o->s, shape, 0, v.type));
 }
 
 // Which of two equal keys counts is not agreed upon.

@@ -91,6 +91,9 @@ for opset in (2, 4):
     f.case("LabelEncoder", opset, [weights], attrs={"keys_floats": [0.0, float("nan"), 1.5], "values_int64s": [10, 20, 30], "default_int64": 99}, **ML)
     f.case("LabelEncoder", opset, [weights], attrs={"keys_floats": [0.0, 1.5], "values_floats": [1.0, 2.0]}, **ML)
     f.case("LabelEncoder", opset, [ids[:0]], attrs={"keys_int64s": [1, 3], "values_int64s": [10, 30]}, **ML)
+table = np.arange(4000, dtype=i64)
+many = rng.integers(0, 5000, 5000).astype(i64)
+f.case("LabelEncoder", 4, [many], attrs={"keys_int64s": table.tolist(), "values_int64s": (table * 3).tolist()}, name="blocks", **ML)
 f.declines("LabelEncoder", 4, [ids], attrs={"keys_int64s": [3, 3], "values_int64s": [10, 30]}, why="a key is there twice", **ML)
 for k, v in ((np.float64, np.float64), (i32, f32), (i64, i64), (np.int16, np.int16), (np.float64, i64)):
     keys, values = np.array([1, 3, 5], k), np.array([7, 8, 9], v)
