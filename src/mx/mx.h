@@ -148,8 +148,17 @@ mx mx_conv(mx x, mx w, mx_ints stride, mx_ints pad_lo, mx_ints pad_hi, mx_ints k
            int groups, bool flip);
 mx mx_rms_norm(mx x, mx weight, float eps);              // over the last axis, in f32; weight or NULL
 mx mx_layer_norm(mx x, mx weight, mx bias, float eps);   // over the last axis, in f32; weight, bias or NULL
+// Fourier transforms of length n along one axis, which is cut or filled with zeros to n; complex64 in single precision.
+// The inverse ones divide by n.
+mx mx_fft(mx x, int n, int axis, bool inverse);  // real or complex; complex
+mx mx_rfft(mx x, int n, int axis);               // real; complex, n / 2 + 1 along the axis
+mx mx_irfft(mx x, int n, int axis);              // complex, of which n / 2 + 1 are used; real, n along the axis
 // q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv]; mask NULL, bool (true = attend) or additive, broadcast to [B, H, S, T].
 mx mx_attention(mx q, mx k, mx v, float scale, mx mask);
+
+// Random numbers of float32, a function of the seed and the shape alone.
+mx mx_random_uniform(mx_scope *s, mx_ints shape, uint64_t seed);  // in [0, 1)
+mx mx_random_normal(mx_scope *s, mx_ints shape, uint64_t seed);   // mean 0, deviation 1
 
 // Block-quantised weights of MatMulNBits, packed once for the device. Owned; may be used on every thread.
 typedef struct mx_nbits mx_nbits;

@@ -161,6 +161,26 @@ mx mx_rms_norm(mx x, mx weight, float eps) { return mx_call(ON(x) mc::fast::rms_
 mx mx_layer_norm(mx x, mx weight, mx bias, float eps) {
   return mx_call(ON(x) mc::fast::layer_norm(mx_a(x), maybe(weight), maybe(bias), eps, s) END);
 }
+mx mx_fft(mx x, int n, int axis, bool inverse) {
+  return mx_call(ON(x) inverse ? mc::fft::ifft(mx_a(x), n, axis, mc::fft::FFTNorm::Backward, s)
+                               : mc::fft::fft(mx_a(x), n, axis, mc::fft::FFTNorm::Backward, s) END);
+}
+mx mx_rfft(mx x, int n, int axis) {
+  return mx_call(ON(x) mc::fft::rfft(mx_a(x), n, axis, mc::fft::FFTNorm::Backward, s) END);
+}
+mx mx_irfft(mx x, int n, int axis) {
+  return mx_call(ON(x) mc::fft::irfft(mx_a(x), n, axis, mc::fft::FFTNorm::Backward, s) END);
+}
+mx mx_random_uniform(mx_scope *sc, mx_ints shape, uint64_t seed) {
+  return mx_call(sc, [&] {
+    return mc::random::uniform(0.0f, 1.0f, mx_to_shape(shape), mc::float32, mc::random::key(seed), sc->stream);
+  });
+}
+mx mx_random_normal(mx_scope *sc, mx_ints shape, uint64_t seed) {
+  return mx_call(sc, [&] {
+    return mc::random::normal(mx_to_shape(shape), mc::float32, mc::random::key(seed), sc->stream);
+  });
+}
 mx mx_attention(mx q, mx k, mx v, float scale, mx mask) {
   return mx_call(ON(q) mc::fast::scaled_dot_product_attention(mx_a(q), mx_a(k), mx_a(v), scale, mask ? "array" : "",
                                                               maybe(mask), std::nullopt, false, s) END);

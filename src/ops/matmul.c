@@ -85,15 +85,17 @@ static mx operand(op *o, size_t i, const char *trans, const char *trans_batch) {
 // A factor on a product of halves goes on before the result is rounded.
 static mx scaled(mx y, double alpha) { return alpha == 1 ? y : mx_mul(y, mx_scalar(y, alpha)); }
 
-static void fused(op *o) {
+static mx fused_product(op *o) {
   mx x = operand(o, 0, "transA", "transBatchA"), y = operand(o, 1, "transB", "transBatchB");
   double alpha = (double)attr_f(o->n, "alpha", 1);
   if (alpha != 1) {
     x = f32_up(x);
     y = f32_up(y);
   }
-  out(o, 0, scaled(product(o, x, y), alpha));
+  return scaled(product(o, x, y), alpha);
 }
+
+static void fused(op *o) { out(o, 0, fused_product(o)); }
 
 // ---- Gemm -----------------------------------------------------------------------------------------------------------------
 static const char *const gemm_attrs[] = {"alpha", "beta", "transA", "transB", "broadcast", NULL};
@@ -177,6 +179,19 @@ static void fused_gemm(op *o) {
   out(o, 0, a ? a->apply(o, y) : y);
 }
 
+// ---- FusedMatMulActivation ----------------------------------------------------------------------------------------------
+static const char *const fused_activation_attrs[] = {"alpha", "transA", "transB", "transBatchA", "transBatchB", "activation",
+                                                     "activation_alpha", "activation_beta", "activation_gamma", "activation_axis", NULL};
+
+static void fused_activation_claim(claim *c) {
+  require_known(c, fused_activation_attrs);
+  claim_operands(c, DTS_FLOAT);
+  CLAIM_GOES_ON(c);
+  REQUIRE(c, activation_of(c->n), "activation '%s'", attr_s(c->n, "activation", ""));
+}
+
+static void fused_activation(op *o) { out(o, 0, activation_of(o->n)->apply(o, fused_product(o))); }
+
 // ---- MatMulInteger16 --------------------------------------------------------------------------------------------------------
 static void matmul_integer16_claim(claim *c) { claim_operands(c, DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16)); }
 
@@ -225,6 +240,8 @@ const op_row ops_matmul[] = {
     OP("", "Gemm", 1, ANY, gemm_claim, gemm, .host_in = 0),
     OP("", "Einsum", 12, ANY, einsum_claim, einsum, .host_in = 0),
     OP("com.microsoft", "FusedMatMul", 1, ANY, fused_claim, fused, .host_in = 0),
+    OP("com.microsoft", "TransposeMatMul", 1, ANY, fused_claim, fused, .host_in = 0),
+    OP("com.microsoft", "FusedMatMulActivation", 1, ANY, fused_activation_claim, fused_activation, .host_in = 0),
     OP("com.microsoft", "FusedGemm", 1, ANY, fused_gemm_claim, fused_gemm, .host_in = 0),
     OP("com.microsoft", "MatMulInteger16", 1, ANY, matmul_integer16_claim, matmul_integer16, .host_in = 0),
     {0}};
