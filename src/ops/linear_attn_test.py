@@ -1,9 +1,8 @@
 """Linear attention and what stands around it, against ONNX Runtime's CPU kernels and against a recurrence in NumPy."""
 import ml_dtypes
 import numpy as np
-import pytest
 
-from case import Case, Family, check_runs
+from case import Family
 
 rng = np.random.default_rng(31)
 f = Family("linear_attn")
@@ -128,18 +127,14 @@ for dtype, kw in ((f32, {"tol": (1e-4, 1e-6)}), (f16, half)):
 f.fails("LinearAttentionGate", 1, [normal(B, T, 4), normal(3), normal(4)], "input 1", domain=MS)
 f.fails("GatedRMSNorm", 1, [normal(B, 8), normal(3), normal(B, 8)], "do not fit", domain=MS, attrs={"epsilon": 1e-5})
 
+# ---- ai.onnx 27 -----------------------------------------------------------------------------------------------------------------
+for rule in ("linear", "gated_delta"):
+    ins = linear_inputs(rule=rule)
+    f.case("LinearAttention", 27, ins, outs=2, attrs={**heads, "update_rule": rule}, tol=(1e-4, 1e-5), name=rule,
+           want=[w.astype(f32) for w in recurrence(ins, 4, 2, rule)])
+x, w, bias, past = normal(B, 6, T), normal(6, 1, 4), normal(6), normal(B, 6, 3)
+y, whole = conv_of(x, w, bias, past)
+f.case("CausalConvWithState", 27, [x, w, bias, past], outs=2, attrs={"activation": "silu"}, tol=(1e-4, 1e-5),
+       want=[(y / (1 + np.exp(-y))).astype(f32), whole[:, :, T:].astype(f32)])
+
 test_linear_attn = f.pytest()
-
-
-@pytest.mark.parametrize("symbolic", (False, True))
-def test_onnx_27(monkeypatch, symbolic):
-    """ONNX Runtime takes opset 27 only where that is asked for."""
-    monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
-    for rule in ("linear", "gated_delta"):
-        ins = linear_inputs(rule=rule)
-        want = [w.astype(f32) for w in recurrence(ins, 4, 2, rule)]
-        check_runs(Case("LinearAttention", 27, ins, outs=2, attrs={**heads, "update_rule": rule}, want=want, tol=(1e-4, 1e-5)), symbolic)
-    x, w, bias, past = normal(B, 6, T), normal(6, 1, 4), normal(6), normal(B, 6, 3)
-    y, whole = conv_of(x, w, bias, past)
-    want = [(y / (1 + np.exp(-y))).astype(f32), whole[:, :, T:].astype(f32)]
-    check_runs(Case("CausalConvWithState", 27, [x, w, bias, past], outs=2, attrs={"activation": "silu"}, want=want, tol=(1e-4, 1e-5)), symbolic)
