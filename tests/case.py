@@ -33,6 +33,7 @@ class Case:
     ref: str = "ort"  # or "onnx": onnx.reference
     name: str = ""
     out_types: list | None = None  # numpy types, where ONNX's inference gives none
+    out_shapes: list | None = None  # with out_types: declared shapes
     skip_outs: tuple = ()  # outputs left out (empty name)
     any_out: tuple = ()  # outputs that are computed but not compared
     why: str = ""  # for declines and fails
@@ -66,7 +67,7 @@ def model_of(case: Case, symbolic: bool) -> onnx.ModelProto:
         if not name:
             continue
         if case.out_types:
-            out_infos.append(helper.make_tensor_value_info(name, numpy_type(case.out_types[k]), None))
+            out_infos.append(helper.make_tensor_value_info(name, numpy_type(case.out_types[k]), case.out_shapes[k] if case.out_shapes else None))
         else:
             out_infos.append(onnx.ValueInfoProto(name=name))
     graph = helper.make_graph([node], "case", infos, out_infos, initializers)

@@ -42,3 +42,34 @@ static inline void ug_node(graph *g, size_t i, const char *op_type, const char *
   n->out[0] = ug_value(g, out, DT_F32, rank, dims, e);
   n->n_out = 1;
 }
+
+// A body of g: r = op_type(x), x taken from g.
+static inline graph *ug_body(graph *g, const char *op_type, int rank, const int64_t *dims, err *e) {
+  graph *b = graph_body(g, e);
+  if (!b || !graph_set_nodes(b, 1, e)) return NULL;
+  ug_ends(b, NULL, 0, (const char *[]){"r"}, 1, rank, dims, e);
+  ug_node(b, 0, op_type, "x", NULL, "r", rank, dims, e);
+  graph_find(b, "x")->outer = graph_find(g, "x");
+  return graph_link(b, e) ? b : NULL;
+}
+
+// z = c ? Exp(x) : other(x); not linked yet.
+static inline graph *ug_if(const char *other, int rank, const int64_t *dims, err *e) {
+  graph *g = graph_new(e);
+  ug_ends(g, (const char *[]){"x", "c"}, 2, (const char *[]){"z"}, 1, rank, dims, e);
+  value *c = graph_find(g, "c");
+  c->type = DT_BOOL;
+  c->rank = 0;
+  graph_set_nodes(g, 1, e);
+  ug_node(g, 0, "If", "c", NULL, "z", rank, dims, e);
+  attr *attrs = ARENA_ARRAY(g->mem, attr, 2);
+  attrs[0] = (attr){.name = "then_branch", .kind = ATTR_GRAPH, .g = ug_body(g, "Exp", rank, dims, e)};
+  attrs[1] = (attr){.name = "else_branch", .kind = ATTR_GRAPH, .g = ug_body(g, other, rank, dims, e)};
+  node *n = &g->nodes[0];
+  n->attrs = attrs;
+  n->n_attrs = 2;
+  n->captures = ARENA_ARRAY(g->mem, value *, 1);
+  n->captures[0] = graph_find(g, "x");
+  n->n_captures = 1;
+  return g;
+}

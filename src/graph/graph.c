@@ -15,8 +15,18 @@ graph *graph_new(err *e) {
   return g;
 }
 
+graph *graph_body(graph *parent, err *e) {
+  graph *g = ARENA_NEW(parent->mem, graph);
+  if (!g) {
+    FAIL(e, ERR_NO_MEMORY, "out of memory for a graph");
+    return NULL;
+  }
+  *g = (graph){.mem = parent->mem, .name = "", .parent = parent};
+  return g;
+}
+
 void graph_free(graph *g) {
-  if (g) arena_free(g->mem);
+  if (g && !g->parent) arena_free(g->mem);
 }
 
 static bool grow_values(graph *g) {

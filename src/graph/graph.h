@@ -1,5 +1,6 @@
 // A graph of ONNX nodes, without the host that it came from. Invariants:
-// - Everything lives in the graph's arena; names are unique strings of it. A body's values may come from its parent.
+// - Everything lives in the graph's arena; names are unique strings of it. A body lives in the arena of its main graph,
+//   and a value that it takes from the graph around it is a value of its own that points there.
 // - nodes is in topological order. An absent optional input or output is NULL.
 // - A dim of -1 is unknown until a run; rank -1 means that not even the rank is known.
 #pragma once
@@ -31,6 +32,8 @@ typedef struct value {
   int64_t dims[GRAPH_MAX_RANK];
   const tensor *constant;  // NULL unless its data is fixed
   struct node *producer;   // NULL for inputs, constants and captured values
+  struct value *outer;     // of a body's captured value: what it stands for in the parent graph, where it is fixed or
+                           // computed; NULL for every other value
   bool is_output;          // of the graph that holds it
   bool is_input;
   uint32_t consumers;      // uses by nodes of this graph, captures included
@@ -78,10 +81,12 @@ typedef struct graph {
   value **inputs, **outputs;  // formal ones, in order
   size_t n_inputs, n_outputs;
   struct graph *parent;  // NULL for a main graph
+  bool no_captures;      // the host gives a group of this graph no computed values that only bodies read
 } graph;
 
 graph *graph_new(err *e);   // with an arena of its own
-void graph_free(graph *g);  // NULL is fine; bodies made in its arena go with it
+graph *graph_body(graph *parent, err *e);  // in its parent's arena
+void graph_free(graph *g);  // NULL is fine; bodies go with their main graph, and freeing one alone does nothing
 
 // Building, for importers and tests. All return NULL (or false) with an error when out of memory.
 value *graph_value(graph *g, const char *name, dtype type, int rank, const int64_t *dims, err *e);

@@ -73,7 +73,22 @@ static void memory_failures_are_errors(void) {
   }
 }
 
+static void bodies_go_with_their_graph(void) {
+  err e = {0};
+  graph *g = graph_new(&e);
+  graph *body = graph_body(g, &e), *deeper = graph_body(body, &e);
+  CHECK(body && body->parent == g && body->mem == g->mem && deeper->parent == body);
+  value *x = graph_value(g, "x", DT_F32, 2, DIMS, &e), *inside = graph_value(body, "x", DT_F32, 2, DIMS, &e);
+  inside->outer = x;
+  CHECK(graph_find(g, "x") == x && graph_find(body, "x") == inside);
+  graph_free(deeper);
+  graph_free(body);
+  CHECK(graph_find(body, "x") == inside);
+  graph_free(g);
+}
+
 void graph_tests(void) {
+  bodies_go_with_their_graph();
   links_are_found();
   wrong_order_is_an_error();
   a_value_has_one_producer();

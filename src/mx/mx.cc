@@ -187,6 +187,19 @@ void mx_scope_keep(mx_scope *s, const mx *keep, size_t n) {
   });
 }
 
+size_t mx_scope_mark(const mx_scope *s) { return s->cells.size(); }
+
+void mx_scope_rewind(mx_scope *s, size_t mark, mx *keep, size_t n) {
+  mx_try(s, [&] {
+    std::vector<std::optional<mc::array>> kept(n);
+    for (size_t i = 0; i < n; i++)
+      if (keep[i]) kept[i] = mx_a(keep[i]);
+    while (s->cells.size() > mark) s->cells.pop_back();
+    for (size_t i = 0; i < n; i++)
+      if (keep[i]) keep[i] = &s->cells.emplace_back(mx_cell{s, std::move(kept[i])});
+  });
+}
+
 void mx_set_pool(mx_scope *s, const cpu_pool *pool) { s->pool = pool; }
 
 mx mx_from(mx_scope *s, const void *data, dtype t, mx_ints shape) {

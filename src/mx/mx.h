@@ -48,6 +48,10 @@ mx mx_fail(mx_scope *s, err_code code, const char *fmt, ...) __attribute__((form
 void mx_at_node(mx_scope *s, const char *op_type, const char *name);
 // Lets go of every array of the scope but these, so that MLX may reuse the others' memory while it evaluates.
 void mx_scope_keep(mx_scope *s, const mx *keep, size_t n);
+// For the rounds of a loop: lets go of every array made since the mark but those in keep, which get new handles (the old
+// ones are dangling); NULLs in keep stay.
+size_t mx_scope_mark(const mx_scope *s);
+void mx_scope_rewind(mx_scope *s, size_t mark, mx *keep, size_t n);
 
 // ---- arrays from and to the host ----------------------------------------------------------------------------------
 // A copy of row-major host data. bytes = elements * dtype_size(t).
@@ -159,7 +163,7 @@ mx mx_random_normal(mx_scope *s, mx_ints shape, uint64_t seed);   // mean 0, dev
 // Block-quantised weights of MatMulNBits, packed once for the device. Owned; may be used on every thread.
 typedef struct mx_nbits mx_nbits;
 typedef struct mx_nbits_desc {
-  int k, n, bits, block_size;  // w is [n, k]; bits 4 or 8
+  int k, n, bits, block_size;  // w is [n, k]; bits 2, 4 or 8
   int accuracy_level;          // 4: int8 activations allowed; else float arithmetic
   const uint8_t *q;            // [n, ceil(k / block_size), block_size * bits / 8]
   const float *scales;         // [n, ceil(k / block_size)]

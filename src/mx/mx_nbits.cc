@@ -61,10 +61,10 @@ float zero_of(const mx_nbits_desc *d, int blocks, int row, int block) {
   size_t at = static_cast<size_t>(row) * static_cast<size_t>(blocks) + static_cast<size_t>(block);
   if (d->float_zero_points) return d->float_zero_points[at];
   if (!d->zero_points) return static_cast<float>(1 << (d->bits - 1));
-  if (d->bits == 8) return d->zero_points[at];
-  size_t row_bytes = static_cast<size_t>(blocks + 1) / 2;
-  uint8_t b = d->zero_points[static_cast<size_t>(row) * row_bytes + static_cast<size_t>(block) / 2];
-  return static_cast<float>(block % 2 ? b >> 4 : b & 15);
+  int each = 8 / d->bits;  // zero points in a byte
+  size_t row_bytes = static_cast<size_t>((blocks + each - 1) / each);
+  int b = d->zero_points[static_cast<size_t>(row) * row_bytes + static_cast<size_t>(block / each)];
+  return static_cast<float>(b >> (block % each * d->bits) & ((1 << d->bits) - 1));
 }
 
 // Blocks longer than the kernels have, as blocks of MAX_BLOCK that share a scale and a zero point.
@@ -134,8 +134,10 @@ void pack_gpu(mx_nbits *w, const mx_nbits_desc *d) {
   // Dense, [k, n]: unpack on the device, once.
   auto s = mx_thread_stream();
   auto each = mc::reshape(mc::view(*w->q, mc::uint8, s), {d->n, blocks, d->block_size * d->bits / 8, 1}, s);
-  if (d->bits == 4)
-    each = mc::concatenate({mc::bitwise_and(each, mc::array(15, mc::uint8), s), mc::right_shift(each, mc::array(4, mc::uint8), s)}, 3, s);
+  std::vector<mc::array> fields;
+  for (int shift = 0; shift < 8; shift += d->bits)
+    fields.push_back(mc::bitwise_and(mc::right_shift(each, mc::array(shift, mc::uint8), s), mc::array((1 << d->bits) - 1, mc::uint8), s));
+  each = mc::concatenate(fields, 3, s);
   auto full = mc::add(mc::multiply(mc::astype(mc::reshape(each, {d->n, blocks, d->block_size}, s), mc::float32, s),
                                    mc::expand_dims(*w->scales, 2, s), s),
                       mc::expand_dims(*w->offsets, 2, s), s);
@@ -168,7 +170,7 @@ mc::array product_gpu(const mc::array &x, const mx_nbits *w, const mx_scope *s) 
 extern "C" {
 
 mx_nbits *mx_nbits_pack(mx_device device, const mx_nbits_desc *d, err *e) {
-  if (d->k <= 0 || d->n <= 0 || (d->bits != 4 && d->bits != 8) || d->block_size < 16)
+  if (d->k <= 0 || d->n <= 0 || (d->bits != 2 && d->bits != 4 && d->bits != 8) || d->block_size < 16)
     return FAIL(e, ERR_INVALID, "quantised weights %d x %d, %d bits, blocks of %d", d->n, d->k, d->bits, d->block_size),
            nullptr;
   try {

@@ -137,6 +137,22 @@ static void quantised_products_match_their_definition(void) {
   mx_nbits_free(w);
 }
 
+static void rounds_do_not_pile_up(void) {
+  mx_scope *s = scope();
+  float one = 1;
+  mx step = mx_from(s, &one, DT_F32, MXI(1));
+  size_t mark = mx_scope_mark(s);
+  mx keep[] = {step, NULL, step};
+  for (int i = 0; i < 50; i++) {
+    keep[0] = mx_add(keep[0], step);
+    mx_scope_rewind(s, mark, keep, 3);
+    CHECK(mx_scope_mark(s) == mark + 2 && keep[1] == NULL);
+  }
+  const float *sum = mx_read(keep[0]), *kept = mx_read(keep[2]);
+  CHECK(sum && kept && *sum == 51 && *kept == 1);
+  mx_scope_free(s);
+}
+
 void mx_tests(void) {
   err e = {0};
   CHECK(mx_thread_begin(MX_CPU, &e));
@@ -148,6 +164,7 @@ void mx_tests(void) {
   page_starts_are_copied();
   held_arrays_outlive_scopes();
   let_go_arrays_fail_cleanly();
+  rounds_do_not_pile_up();
   closures_replay_and_fail_cleanly();
   quantised_products_match_their_definition();
   mx_thread_end();

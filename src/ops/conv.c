@@ -1,5 +1,5 @@
 // Conv and ConvTranspose. ONNX has channels first, MLX last: axes move around each call, a constant weight once.
-#include "ops/spatial.h"
+#include "ops/conv.h"
 
 enum { C_X, C_W, C_B };
 static const char *const conv_attrs[] = {"auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", NULL};
@@ -28,14 +28,14 @@ static void transpose_claim(claim *c) {
 }
 
 // ---- layouts ------------------------------------------------------------------------------------------------------------
-static mx channels_last(mx x) {
+mx conv_channels_last(mx x) {
   mx_ints p = {.n = mx_ndim(x), .v = {0}};
   for (int i = 1; i + 1 < p.n; i++) p.v[i] = i + 1;
   p.v[p.n - 1] = 1;
   return mx_transpose(x, p);
 }
 
-static mx channels_first(mx x) {
+mx conv_channels_first(mx x) {
   mx_ints p = {.n = mx_ndim(x), .v = {0, mx_ndim(x) - 1}};
   for (int i = 2; i < p.n; i++) p.v[i] = i - 1;
   return mx_transpose(x, p);
@@ -66,7 +66,7 @@ static void *held_weight(const node *n, mx_device d, err *e, bool transposed) {
   mx_scope *s = mx_scope_new(d);
   if (!s) return FAIL(e, ERR_NO_MEMORY, "out of memory for a weight"), NULL;
   mx w = mx_from(s, t->data, t->type, shape);
-  w = mx_contiguous(channels_last(transposed ? outputs_first(w, (int)groups) : w));
+  w = mx_contiguous(conv_channels_last(transposed ? outputs_first(w, (int)groups) : w));
   mx_held *held = mx_eval(s, &w, 1) ? mx_hold(w) : NULL;
   if (!held) *e = *mx_error(s);
   if (!held && err_ok(e)) FAIL(e, ERR_NO_MEMORY, "out of memory for a weight");
@@ -86,7 +86,7 @@ static mx weight(op *o, mx x, bool transposed, int groups, int kernel[SPATIAL_MA
   if (!o->prepared) {
     bool fits = mx_ndim(w) == rank && mx_dim(w, 0) % groups == 0;
     if (!fits) return op_fail(o, "a weight of rank %d for X of rank %d in %d groups", mx_ndim(w), rank, groups), NULL;
-    w = channels_last(transposed ? outputs_first(w, groups) : w);
+    w = conv_channels_last(transposed ? outputs_first(w, groups) : w);
   }
   if (mx_ndim(w) != rank || (int64_t)mx_dim(w, -1) * groups != channels || mx_dim(w, 0) % groups)
     return op_fail(o, "the weight takes %d channels in each of %d groups, X has %d", mx_dim(w, -1), groups, channels), NULL;
@@ -116,13 +116,18 @@ static mx convolve(mx x, mx w, const spatial *s, const mx_ints *steps, const mx_
   return all;
 }
 
+mx conv_plain(mx x, mx w, const spatial *s, int groups) {
+  mx_ints steps = listed(s->n, s->stride), spread = {s->n, {1, 1, 1}};
+  return convolve(x, w, s, &steps, &spread, groups, false);
+}
+
 static void finish(op *o, mx y) {
   if (in(o, C_B)) y = mx_add(y, in(o, C_B));
-  out(o, 0, channels_first(y));
+  out(o, 0, conv_channels_first(y));
 }
 
 // Nothing to multiply (no image, no channel, no window): zeros, to which the bias is added.
-static bool is_empty(op *o, mx x, mx w, const spatial *s, mx *zeros) {
+bool conv_is_empty(op *o, mx x, mx w, const spatial *s, mx *zeros) {
   mx_ints shape = {.n = mx_ndim(x), .v = {mx_dim(x, 0)}};
   for (int i = 0; i < s->n; i++) shape.v[i + 1] = s->out[i];
   shape.v[shape.n - 1] = mx_dim(w, 0);
@@ -138,8 +143,7 @@ static void conv(op *o) {
   spatial s;
   mx w = weight(o, x, false, groups, kernel);
   if (!w || !spatial_read(o, x, kernel, &s) || !spatial_windows(o, &s, false)) return;
-  mx_ints steps = listed(s.n, s.stride), spread = {s.n, {1, 1, 1}};
-  if (!is_empty(o, x, w, &s, &y)) y = convolve(channels_last(x), w, &s, &steps, &spread, groups, false);
+  if (!conv_is_empty(o, x, w, &s, &y)) y = conv_plain(conv_channels_last(x), w, &s, groups);
   finish(o, y);
 }
 
@@ -183,7 +187,7 @@ static mx convolve_transposed(mx x, mx w, const spatial *s, const int *extra, in
     t.hi[i] = hi < 0 ? 0 : hi;
   }
   mx_ints steps = {s->n, {1, 1, 1}}, spread = listed(s->n, s->stride);
-  mx y = convolve(channels_last(x), w, &t, &steps, &spread, groups, true);
+  mx y = convolve(conv_channels_last(x), w, &t, &steps, &spread, groups, true);
   for (int i = 0; i < s->n; i++)
     if (mx_dim(y, i + 1) != s->out[i]) y = mx_slice_axis(y, i + 1, cut[i], cut[i] + s->out[i]);
   return y;
@@ -195,7 +199,7 @@ static void conv_transpose(op *o) {
   spatial s;
   mx w = weight(o, x, true, groups, kernel);
   if (!w || !spatial_read(o, x, kernel, &s) || !transpose_sizes(o, &s, extra)) return;
-  if (!is_empty(o, x, w, &s, &y)) y = convolve_transposed(x, w, &s, extra, groups);
+  if (!conv_is_empty(o, x, w, &s, &y)) y = convolve_transposed(x, w, &s, extra, groups);
   finish(o, y);
 }
 

@@ -35,22 +35,6 @@ static mx int_matmul(op *o, mx x, mx y) {
   return mx_squeeze(sum, gone);
 }
 
-// float32 arrays of integers, at most `largest` the product of two of them: exact in int32, since a part of k is as long
-// as float32 sums are.
-static mx small_int_matmul(op *o, mx x, mx y, int largest) {
-  int part = (1 << 24) / largest, k = mx_dim(x, -1), y_axis = mx_ndim(y) == 1 ? 0 : mx_ndim(y) - 2;
-  if (!mx_ndim(x) || !mx_ndim(y) || mx_dim(y, y_axis) != k) return op_fail(o, "the operands do not fit");
-  if (k <= part) return mx_astype(mx_matmul(x, y), DT_I32);
-  mx sum = NULL;
-  for (int at = 0; at < k && mx_ok(o->s); at += part) {
-    int end = k - at < part ? k : at + part;
-    mx s = mx_matmul(mx_slice_axis(x, -1, at, end), mx_slice_axis(y, y_axis, at, end));
-    s = mx_astype(s, DT_I32);
-    sum = sum ? mx_add(sum, s) : s;
-  }
-  return sum;
-}
-
 // ---- MatMul -------------------------------------------------------------------------------------------------------------
 static void claim_operands(claim *c, dtypes set) {
   require_types(c, 0, set);
@@ -208,33 +192,12 @@ static void fused_activation_claim(claim *c) {
 
 static void fused_activation(op *o) { out(o, 0, activation_of(o->n)->apply(o, fused_product(o))); }
 
-// ---- MatMulInteger ----------------------------------------------------------------------------------------------------------
-static void matmul_integer_claim(claim *c) {
-  claim_operands(c, DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I8));
-  require_types(c, 2, DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I8));
-  require_types(c, 3, DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I8));
-}
+// ---- MatMulInteger16 --------------------------------------------------------------------------------------------------------
+static void matmul_integer16_claim(claim *c) { claim_operands(c, DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16)); }
 
-// Operand i less its zero point, float32. A zero point of one axis belongs to the rows of A or the columns of B.
-static mx centred(op *o, size_t i, int *largest) {
-  mx x = in(o, i), zero = in(o, i + 2);
-  *largest = mx_dtype(x) == DT_U8 || zero ? 255 : 128;
-  x = mx_astype(x, DT_F32);
-  if (!zero) return x;
-  zero = mx_astype(zero, DT_F32);
-  if (mx_size(zero) == 1) return mx_sub(x, mx_reshape(zero, (mx_ints){0}));
-  if (i == 0 && mx_ndim(zero) == 1) zero = mx_expand_dims(zero, MXI(1));
-  mx y = mx_sub(x, zero);
-  mx_ints before = mx_shape(x), after = mx_shape(y);
-  if (before.n != after.n || memcmp(before.v, after.v, sizeof(int) * (size_t)before.n) != 0)
-    return op_fail(o, "the zero point of input %zu does not fit", i);
-  return y;
-}
-
-static void matmul_integer(op *o) {
-  int a, b;
-  mx x = centred(o, 0, &a), y = centred(o, 1, &b);
-  out(o, 0, small_int_matmul(o, x, y, a * b));
+static void matmul_integer16(op *o) {
+  dtype t = want_type(o, 0) == DT_U32 ? DT_U32 : DT_I32;  // the same bits
+  out(o, 0, int_matmul(o, mx_astype(in(o, 0), t), mx_astype(in(o, 1), t)));
 }
 
 // ---- Einsum -------------------------------------------------------------------------------------------------------------------
@@ -275,10 +238,10 @@ static void einsum(op *o) {
 const op_row ops_matmul[] = {
     OP("", "MatMul", 1, ANY, matmul_claim, matmul, .host_in = 0),
     OP("", "Gemm", 1, ANY, gemm_claim, gemm, .host_in = 0),
-    OP("", "MatMulInteger", 10, ANY, matmul_integer_claim, matmul_integer, .host_in = 0),
     OP("", "Einsum", 12, ANY, einsum_claim, einsum, .host_in = 0),
     OP("com.microsoft", "FusedMatMul", 1, ANY, fused_claim, fused, .host_in = 0),
     OP("com.microsoft", "TransposeMatMul", 1, ANY, fused_claim, fused, .host_in = 0),
     OP("com.microsoft", "FusedMatMulActivation", 1, ANY, fused_activation_claim, fused_activation, .host_in = 0),
     OP("com.microsoft", "FusedGemm", 1, ANY, fused_gemm_claim, fused_gemm, .host_in = 0),
+    OP("com.microsoft", "MatMulInteger16", 1, ANY, matmul_integer16_claim, matmul_integer16, .host_in = 0),
     {0}};

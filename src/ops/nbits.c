@@ -1,7 +1,7 @@
 // Weights of 4 and 8 bits in blocks: the product MatMulNBits and the lookup GatherBlockQuantized.
 #include <limits.h>
 
-#include "ops/op.h"
+#include "ops/nbits.h"
 
 // ---- host numbers -----------------------------------------------------------------------------------------------------
 static float from_bits(uint32_t bits) {
@@ -26,8 +26,7 @@ static float number_at(const tensor *t, size_t i) {
   return t->type == DT_F16 ? from_f16(h) : from_bits((uint32_t)h << 16);
 }
 
-// A constant's numbers as float32: its own data, or a copy in *owned that the caller frees. NULL when out of memory.
-static const float *numbers(const tensor *t, float **owned, err *e) {
+const float *nbits_floats(const tensor *t, float **owned, err *e) {
   size_t n = 0, bytes = 0;
   if (!dims_count(t->dims, t->rank, &n) || !size_mul(n, sizeof(float), &bytes)) {
     FAIL(e, ERR_INVALID, "a constant is too large");
@@ -69,6 +68,19 @@ static void nbits_claim_inputs(claim *c) {
   require_count(c, NB_BIAS, "the bias", n);
 }
 
+// g_idx names the block of each weight along K.
+static void nbits_claim_groups(claim *c, int64_t k) {
+  if (!has_in(c, NB_GROUPS)) return;
+  const tensor *t = in_const(c, NB_GROUPS);
+  size_t n = 0;
+  REQUIRE(c, in_type(c, NB_GROUPS) == DT_I32 && t, "g_idx (input 4) must be constant int32");
+  REQUIRE(c, dims_count(t->dims, t->rank, &n) && n >= (size_t)k, "g_idx (input 4) must have %lld elements", (long long)k);
+  for (int64_t i = 0; i < k; i++) {
+    int32_t group = ((const int32_t *)t->data)[i];
+    REQUIRE(c, group >= 0 && group < blocks_of(c->n), "g_idx (input 4) names block %d", (int)group);
+  }
+}
+
 static void nbits_claim(claim *c) {
   require_known(c, nbits_attrs);
   require_types(c, NB_X, DTS_FLOAT);
@@ -78,16 +90,18 @@ static void nbits_claim(claim *c) {
   require_types(c, NB_BIAS, DTS_FLOAT);
   CLAIM_GOES_ON(c);
   int64_t bits = attr_i(c->n, "bits", 4), k = attr_i(c->n, "K", 0), n = attr_i(c->n, "N", 0);
-  REQUIRE(c, bits == 4 || bits == 8, "weights of %lld bits", (long long)bits);
+  REQUIRE(c, bits == 2 || bits == 4 || bits == 8, "weights of %lld bits", (long long)bits);
   REQUIRE(c, k > 0 && n > 0 && k <= INT_MAX / 2 && n <= INT_MAX / 2, "K or N is out of range");
   REQUIRE(c, block_size_fits(attr_i(c->n, "block_size", 0)), "block_size must be a power of two of 16 or more");
-  REQUIRE(c, !has_in(c, NB_GROUPS), "g_idx (input 4) is not supported");
+  nbits_claim_groups(c, k);
+  CLAIM_GOES_ON(c);
   REQUIRE(c, attr_i(c->n, "weight_prepacked", 0) == 0, "weights prepacked for another provider");
   REQUIRE(c, in_dim(c, NB_X, -1) < 0 || in_dim(c, NB_X, -1) == k, "the last axis of A must be K");
   nbits_claim_inputs(c);
 }
 
 static void *nbits_prepare(const node *n, mx_device d, err *e) {
+  if (NB_GROUPS < n->n_in && n->in[NB_GROUPS]) return NULL;
   const tensor *zeros = NB_ZEROS < n->n_in && n->in[NB_ZEROS] ? n->in[NB_ZEROS]->constant : NULL;
   const tensor *bias = NB_BIAS < n->n_in && n->in[NB_BIAS] ? n->in[NB_BIAS]->constant : NULL;
   bool packed = zeros && zeros->type == DT_U8;
@@ -99,10 +113,10 @@ static void *nbits_prepare(const node *n, mx_device d, err *e) {
       .block_size = (int)attr_i(n, "block_size", 0),
       .accuracy_level = (int)attr_i(n, "accuracy_level", 0),
       .q = n->in[NB_Q]->constant->data,
-      .scales = numbers(n->in[NB_SCALES]->constant, &owned[0], e),
+      .scales = nbits_floats(n->in[NB_SCALES]->constant, &owned[0], e),
       .zero_points = packed ? zeros->data : NULL,
-      .float_zero_points = zeros && !packed ? numbers(zeros, &owned[1], e) : NULL,
-      .bias = bias ? numbers(bias, &owned[2], e) : NULL,
+      .float_zero_points = zeros && !packed ? nbits_floats(zeros, &owned[1], e) : NULL,
+      .bias = bias ? nbits_floats(bias, &owned[2], e) : NULL,
   };
   void *prepared = err_ok(e) ? mx_nbits_pack(d, &w, e) : NULL;
   for (int i = 0; i < 3; i++) mem_free(owned[i]);
@@ -111,9 +125,40 @@ static void *nbits_prepare(const node *n, mx_device d, err *e) {
 
 static void nbits_unprepare(void *prepared) { mx_nbits_free(prepared); }
 
+// Fields of `bits` in bytes, the lowest first, along the last axis.
+static mx fields(mx x, int bits) {
+  mx parts[4];
+  int n = 8 / bits;
+  if (n == 1) return x;
+  for (int i = 0; i < n; i++) parts[i] = mx_bitwise_and(mx_right_shift(x, mx_scalar(x, i * bits)), mx_scalar(x, (1 << bits) - 1));
+  mx_ints shape = mx_shape(x);
+  shape.v[shape.n - 1] *= n;
+  return mx_reshape(mx_stack(mx_scope_of(x), parts, (size_t)n, shape.n), shape);
+}
+
+// The weight [K, N] when g_idx spreads its blocks over K.
+static mx grouped_weight(op *o) {
+  int k = (int)attr_i(o->n, "K", 0), n = (int)attr_i(o->n, "N", 0), bits = (int)attr_i(o->n, "bits", 4);
+  int blocks = (int)blocks_of(o->n);
+  mx groups = mx_slice_axis(mx_reshape(in(o, NB_GROUPS), MXI(-1)), 0, 0, k), zeros = in(o, NB_ZEROS);
+  mx q = mx_astype(mx_slice_axis(fields(mx_reshape(in(o, NB_Q), MXI(n, -1)), bits), 1, 0, k), DT_F32);
+  mx scales = mx_take(mx_astype(mx_reshape(in(o, NB_SCALES), MXI(n, blocks)), DT_F32), groups, 1);
+  if (!zeros) return mx_transpose(mx_mul(mx_sub(q, mx_scalar(q, 1 << (bits - 1))), scales), MXI(1, 0));
+  if (mx_dtype(zeros) == DT_U8) zeros = mx_slice_axis(fields(mx_reshape(zeros, MXI(n, -1)), bits), 1, 0, blocks);
+  zeros = mx_take(mx_astype(mx_reshape(zeros, MXI(n, blocks)), DT_F32), groups, 1);
+  return mx_contiguous(mx_transpose(mx_mul(mx_sub(q, zeros), scales), MXI(1, 0)));
+}
+
+static void nbits_grouped(op *o, mx x) {
+  mx bias = in(o, NB_BIAS), w = memo(o, 0, grouped_weight);
+  if (mx_ndim(x) < 1 || mx_dim(x, -1) != mx_dim(w, 0)) op_fail(o, "the last axis of A must be %d", mx_dim(w, 0));
+  else out(o, 0, mx_linear(mx_astype(x, DT_F32), w, bias ? mx_reshape(mx_astype(bias, DT_F32), MXI(-1)) : NULL));
+}
+
 static void nbits(op *o) {
   mx x = in(o, NB_X);
-  if (!o->prepared) op_fail(o, "the quantised weights are not packed");
+  if (in(o, NB_GROUPS)) nbits_grouped(o, x);
+  else if (!o->prepared) op_fail(o, "the quantised weights are not packed");
   else if (mx_size(x)) out(o, 0, mx_nbits_matmul(x, o->prepared));
   else {
     mx_ints shape = mx_shape(x);

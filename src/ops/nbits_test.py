@@ -13,7 +13,7 @@ f = Family("nbits")
 
 
 def unpack(q, bits):
-    return q if bits == 8 else np.stack([q & 15, q >> 4], -1).reshape(*q.shape[:-1], -1)
+    return np.stack([q >> i & (1 << bits) - 1 for i in range(0, 8, bits)], -1).reshape(*q.shape[:-1], -1)
 
 
 def weights(n, k, bits, block, zeros, dtype=np.float32):
@@ -56,7 +56,7 @@ def nbits(shape, n, k, bits, block, zeros=None, dtype=np.float32, bias=False, le
            name=f"{bits}x{block}-{zeros}-{k}x{n}-l{level}")
 
 
-for bits in (4, 8):
+for bits in (2, 4, 8):
     for zeros in (None, "packed", "float"):
         nbits((2, 3), 20, 96, bits, 32, zeros)
         nbits((1,), 48, 64, bits, 16, zeros)
@@ -67,6 +67,7 @@ for bits in (4, 8):
     nbits((3,), 9, 1100, bits, 1024, None)
 nbits((2, 1), 24, 64, 4, 32, "packed", own=False)  # ONNX Runtime's own answer
 nbits((2, 1), 24, 64, 8, 32, "packed", own=False)
+nbits((2, 1), 24, 64, 2, 32, "packed", own=False)
 nbits((64,), 24, 64, 4, 32, None, own=False)
 nbits((2, 1), 24, 64, 4, 32, "packed", level=4, tol=(3e-2, 3e-2))  # int8 activations
 nbits((), 24, 64, 4, 32)
@@ -81,8 +82,29 @@ _q, _s, _z = weights(8, 64, 4, 32, "packed")
 _a = {"K": 64, "N": 8, "bits": 4, "block_size": 32}
 f.declines("MatMulNBits", 1, [_x, _q, _s], why="must be constant", domain=MS, attrs=_a, const=(2,))
 f.declines("MatMulNBits", 1, [_x, _q, _s], why="must be constant", domain=MS, attrs=_a, const=(1,))
-f.declines("MatMulNBits", 1, [_x, _q, _s, _z, np.zeros(64, np.int32)], why="g_idx", domain=MS, attrs=_a, const=(1, 2, 3, 4))
-f.declines("MatMulNBits", 1, [_x, _q[:, :, :8], _s], why="weights of 2 bits", domain=MS, attrs={**_a, "bits": 2}, const=(1, 2))
+f.declines("MatMulNBits", 1, [_x, _q, _s, _z, np.full(64, 2, np.int32)], why="names block 2", domain=MS, attrs=_a, const=(1, 2, 3, 4))
+f.declines("MatMulNBits", 1, [_x, _q, _s, _z, np.zeros(64, np.int32)], why="must be constant", domain=MS, attrs=_a, const=(1, 2, 3))
+f.declines("MatMulNBits", 1, [_x, _q[:, :, :12], _s], why="weights of 3 bits", domain=MS, attrs={**_a, "bits": 3}, const=(1, 2))
+
+
+def grouped(k, bits, zeros, bias, dtype=np.float32, tol=(2e-4, 2e-4)):
+    q, s, z = weights(10, k, bits, 32, zeros, dtype)
+    g = rng.integers(0, s.shape[1], k).astype(np.int32)
+    w = unpack(q, bits).reshape(10, -1)[:, :k].astype(np.float64)
+    full = np.full(s.shape, 2.0 ** (bits - 1)) if z is None else unpack(z, bits)[:, : s.shape[1]] if zeros == "packed" else z
+    w = (w - full.astype(np.float64)[:, g]) * s.astype(np.float64)[:, g]
+    x, b = rng.standard_normal((3, k)).astype(dtype), rng.standard_normal(10).astype(dtype) if bias else None
+    y = x.astype(np.float64) @ w.T + (b if bias else 0)
+    inputs = [x, q, s, z, g] + ([b] if bias else [])
+    f.case("MatMulNBits", 1, inputs, domain=MS, attrs={"K": k, "N": 10, "bits": bits, "block_size": 32}, name="groups", tol=tol,
+           const=tuple(i for i in range(1, len(inputs)) if inputs[i] is not None), want=[y.astype(dtype)])
+
+
+for bits in (2, 4, 8):
+    grouped(96, bits, "packed", False)
+    grouped(70, bits, None, True)
+grouped(96, 4, "float", True)
+grouped(96, 4, "packed", True, np.float16, (4e-3, 4e-3))
 
 
 # ---- GatherBlockQuantized ---------------------------------------------------------------------------------------------

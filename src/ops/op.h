@@ -79,6 +79,10 @@ typedef struct op_env {
   // The value on the host, without touching the device; false if it is not known there (then it is computed).
   bool (*host_value)(const struct op_env *env, const value *v, tensor *out);
   const void *route;  // for host_value
+  // Runs a body of o's node: in are its formal inputs; out gets one array for each of its outputs. False when the scope
+  // has failed.
+  bool (*run_body)(op *o, const graph *body, const mx *in, mx *out);
+  const struct body_frame *frame;  // for run_body
 } op_env;
 
 struct op {

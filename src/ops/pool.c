@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "ops/spatial.h"
+#include "ops/pool.h"
 
 static const char *const max_attrs[] = {"auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order",
                                         "strides", NULL};
@@ -150,16 +150,20 @@ static mx counts(op *o, const spatial *w, int axis, bool pads_count, dtype t) {
   return x;
 }
 
-static void average_pool(op *o) {
-  mx x = in(o, 0);
+mx pool_average(op *o, mx x) {
   spatial w;
-  if (!spatial_read(o, x, NULL, &w) || !spatial_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return;
-  if (nothing(o, x, &w)) return;
+  if (!spatial_read(o, x, NULL, &w) || !spatial_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return NULL;
+  if (nothing(o, x, &w)) return NULL;
   x = f32_up(x);
   mx sum = joined(padded(x, &w, mx_scalar(x, 0)), &w, mx_add);
   bool pads_count = attr_i(o->n, "count_include_pad", 0) != 0;
   for (int i = 0; i < w.n; i++) sum = mx_div(sum, counts(o, &w, i, pads_count, mx_dtype(x)));
-  out(o, 0, sum);
+  return sum;
+}
+
+static void average_pool(op *o) {
+  mx y = pool_average(o, in(o, 0));
+  if (y) out(o, 0, y);
 }
 
 // ---- LpPool -------------------------------------------------------------------------------------------------------------------

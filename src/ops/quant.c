@@ -1,8 +1,8 @@
 // QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear, computed in float32.
-#include "ops/op.h"
+#include "ops/narrow.h"
+#include "ops/qint.h"
 
 enum { DTS_8_16 = DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16) };
-enum { DTS_4 = DTYPE_BIT(DT_U4) | DTYPE_BIT(DT_I4) };  // constants only: they are unpacked once
 enum { Q_X, Q_SCALE, Q_ZERO };
 static const char *const attrs[] = {"axis", "block_size", "output_dtype", "precision", "saturate", NULL};
 
@@ -70,37 +70,21 @@ static void quantize(op *o) {
 }
 
 // ---- and back -------------------------------------------------------------------------------------------------------------
-typedef struct unpacked {  // 4-bit constants as bytes
+typedef struct unpacked {  // constants of narrow types, in types that MLX has
   mx_held *x, *zero;
 } unpacked;
 
 static void dequantize_claim(claim *c) {
   require_known(c, attrs);
-  require_types(c, Q_X, DTS_8_16 | DTYPE_BIT(DT_I32) | DTS_4);
+  require_types(c, Q_X, DTS_8_16 | DTYPE_BIT(DT_I32) | DTS_NARROW);
   require_types(c, Q_SCALE, DTS_FLOAT);
   CLAIM_GOES_ON(c);
   REQUIRE(c, !has_in(c, Q_ZERO) || in_type(c, Q_ZERO) == in_type(c, Q_X), "a zero point of another type");
   REQUIRE(c, dtype_in(out_type(c, 0), DTS_FLOAT), "output of type %s", dtype_name(out_type(c, 0)));
-  if (dtype_in(in_type(c, Q_X), DTS_4))
-    REQUIRE(c, in_const(c, Q_X) && (!has_in(c, Q_ZERO) || in_const(c, Q_ZERO)), "4-bit values must be constant");
+  if (dtype_in(in_type(c, Q_X), DTS_NARROW))
+    REQUIRE(c, in_const(c, Q_X) && (!has_in(c, Q_ZERO) || in_const(c, Q_ZERO)), "%s values must be constant",
+            dtype_name(in_type(c, Q_X)));
   claim_parameters(c);
-}
-
-// Two values a byte, the lower half first, over the whole tensor.
-static mx_held *unpack(mx_scope *s, const tensor *t) {
-  size_t n = 0;
-  mx_ints shape = {.n = t->rank};
-  if (t->rank > MX_MAX_RANK || !dims_count(t->dims, t->rank, &n) || (n + 1) / 2 > t->bytes || n >= 1u << 31) return NULL;
-  for (int i = 0; i < t->rank; i++) shape.v[i] = (int)t->dims[i];
-  uint8_t *v = mem_alloc(n + 1);
-  if (!v) return NULL;
-  for (size_t i = 0; i < n; i++) {
-    unsigned byte = ((const uint8_t *)t->data)[i / 2], half = byte >> (i % 2 * 4) & 15u;
-    v[i] = (uint8_t)(t->type == DT_I4 && half > 7 ? half + 240 : half);
-  }
-  mx x = mx_from(s, v, t->type == DT_I4 ? DT_I8 : DT_U8, shape);
-  mem_free(v);
-  return mx_hold(x);
 }
 
 static void dequantize_unprepare(void *prepared) {
@@ -112,16 +96,16 @@ static void dequantize_unprepare(void *prepared) {
 }
 
 static void *dequantize_prepare(const node *n, mx_device d, err *e) {
-  if (!dtype_in(n->in[Q_X]->type, DTS_4)) return NULL;
+  if (!dtype_in(n->in[Q_X]->type, DTS_NARROW)) return NULL;
   const tensor *zero = Q_ZERO < n->n_in && n->in[Q_ZERO] ? n->in[Q_ZERO]->constant : NULL;
   unpacked *p = mem_alloc(sizeof *p);
   mx_scope *s = mx_scope_new(d);
-  if (p && s) p->x = unpack(s, n->in[Q_X]->constant);
-  if (p && s && zero) p->zero = unpack(s, zero);
+  if (p && s) p->x = narrow_hold(s, n->in[Q_X]->constant);
+  if (p && s && zero) p->zero = narrow_hold(s, zero);
   mx_scope_free(s);
   if (p && p->x && (p->zero || !zero)) return p;
   dequantize_unprepare(p);
-  FAIL(e, ERR_NO_MEMORY, "4-bit values cannot be unpacked");
+  FAIL(e, ERR_NO_MEMORY, "%s values cannot be unpacked", dtype_name(n->in[Q_X]->type));
   return NULL;
 }
 
@@ -139,16 +123,8 @@ static void dequantize(op *o) {
 static void dynamic_claim(claim *c) { require_types(c, 0, DTYPE_BIT(DT_F32)); }
 
 static void dynamic(op *o) {
-  mx x = in(o, 0), none = mx_scalar(x, 0), lo = none, hi = none;
-  if (mx_size(x)) {
-    mx_ints axes = all_axes(mx_ndim(x));
-    lo = mx_minimum(axes.n ? mx_min(x, axes, false) : x, none);
-    hi = mx_maximum(axes.n ? mx_max(x, axes, false) : x, none);
-  }
-  mx range = mx_sub(hi, lo);
-  mx scale = mx_where(mx_equal(range, none), mx_scalar(x, 1), mx_div(range, mx_scalar(x, 255)));
-  mx zero = mx_round(mx_clip(mx_div(mx_neg(lo), scale), none, mx_scalar(x, 255)));
-  out(o, 0, saturated(mx_add(mx_round(mx_div(x, scale)), zero), DT_U8));
+  mx scale, zero;
+  out(o, 0, qint_dynamic(in(o, 0), &scale, &zero));
   out(o, 1, scale);
   out(o, 2, zero);
 }

@@ -111,6 +111,23 @@ def test_four_bit_constants(kind, shape, scale_shape, attrs, zeros):
     compare(run_on_mlx(model, feeds)[0], want[0], None, "y")
 
 
+@pytest.mark.parametrize("kind, opset", [(TensorProto.FLOAT8E4M3FN, 19), (TensorProto.FLOAT8E4M3FNUZ, 19), (TensorProto.FLOAT8E5M2, 19),
+                                         (TensorProto.FLOAT8E5M2FNUZ, 21), (TensorProto.FLOAT4E2M1, 23), (TensorProto.UINT2, 25),
+                                         (TensorProto.INT2, 25)])
+def test_narrow_constants(kind, opset):
+    """Every bit pattern of ONNX's small types, against what the onnx package says it is."""
+    bits = {TensorProto.FLOAT4E2M1: 4, TensorProto.UINT2: 2, TensorProto.INT2: 2}.get(kind, 8)
+    raw = np.arange(1 << bits, dtype=np.uint8)
+    each = 8 // bits
+    packed = (raw.reshape(-1, each) << (np.arange(each, dtype=np.uint8) * bits)).sum(-1).astype(np.uint8)
+    x = onnx.TensorProto(data_type=kind, dims=[1 << bits], raw_data=packed.tobytes(), name="x")
+    node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"])
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("s", TensorProto.FLOAT, [])], [onnx.ValueInfoProto(name="y")], [x])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=13 if opset >= 25 else 10)
+    want = onnx.numpy_helper.to_array(x).astype(np.float32) * np.float32(0.5)
+    compare(run_on_mlx(model, {"s": np.array(0.5, np.float32)})[0], want, None, "y")
+
+
 def test_four_bit_inputs_are_declined():
     node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"])
     graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.INT4, [2, 2]),

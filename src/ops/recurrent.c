@@ -3,9 +3,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "ops/op.h"
+#include "ops/qint.h"
 
-enum { R_X, R_W, R_R, R_B, R_LENGTHS, R_H, R_C, R_P };
+enum { R_X, R_W, R_R, R_B, R_LENGTHS, R_H, R_C, R_P, R_W_SCALE, R_W_ZERO, R_R_SCALE, R_R_ZERO };
 static const char *const attrs[] = {"activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size",
                                     "input_forget", "layout", "linear_before_reset", "output_sequence", NULL};
 
@@ -96,9 +96,17 @@ struct lane {  // one direction
   const rnn *r;
   const activation *act;
   mx recurrent;  // [H, gates * H]
+  mx scale;      // of it when it is quantised, broadcast to [B, gates * H]; else NULL
   mx bias;       // [gates * H], the recurrent one; NULL when it is part of x
   mx peephole;   // [3 * H] or NULL
 };
+
+// x [.., K] times weights that are quantised if they have a scale; then x is quantised too, by its own range.
+static mx product(mx x, mx w, mx scale) {
+  if (!scale) return mx_matmul(x, w);
+  mx x_scale, zero, q = qint_dynamic(x, &x_scale, &zero);
+  return mx_mul(mx_matmul(mx_sub(q, zero), w), mx_mul(x_scale, scale));
+}
 
 static mx gate(const lane *l, mx x, int i) { return mx_slice_axis(x, -1, i * l->r->hidden, (i + 1) * l->r->hidden); }
 static mx applied(const lane *l, int i, mx x) { return l->act[i].apply(x, l->act[i].alpha, l->act[i].beta); }
@@ -135,7 +143,7 @@ static void gru_step(const lane *l, mx x, mx *h, mx *c) {
 }
 
 static void lstm_step(const lane *l, mx x, mx *h, mx *c) {
-  mx g = mx_add(x, mx_matmul(*h, l->recurrent));
+  mx g = mx_add(x, product(*h, l->recurrent, l->scale));
   mx i = gate(l, g, 0), o = gate(l, g, 1), f = gate(l, g, 2), n = gate(l, g, 3);
   if (l->peephole) {
     i = mx_add(i, mx_mul(gate(l, l->peephole, 0), *c));
@@ -155,8 +163,12 @@ static const cell gru_cell = {3, 2, gru_defaults, gru_step};
 static const cell lstm_cell = {4, 3, lstm_defaults, lstm_step};
 
 static const cell *cell_of(const node *n) {
+  if (!strcmp(n->op_type, "DynamicQuantizeLSTM")) return &lstm_cell;
   return !strcmp(n->op_type, "LSTM") ? &lstm_cell : !strcmp(n->op_type, "GRU") ? &gru_cell : &rnn_cell;
 }
+
+// DynamicQuantizeLSTM: its weights are 8-bit integers, [dirs, inputs, gates * H].
+static bool is_quantised(const node *n) { return n->n_in > R_W_SCALE; }
 
 static int directions(const node *n) {
   const char *s = attr_s(n, "direction", "forward");
@@ -168,7 +180,7 @@ static int directions(const node *n) {
 static void recurrent_claim(claim *c) {
   require_known(c, attrs);
   for (size_t i = 0; i <= R_P; i++)
-    if (i != R_LENGTHS) require_types(c, i, DTS_FLOAT);
+    if (i != R_LENGTHS) require_types(c, i, is_quantised(c->n) && (i == R_W || i == R_R) ? DTS_8 : DTS_FLOAT);
   require_types(c, R_LENGTHS, DTYPE_BIT(DT_I32));
   CLAIM_GOES_ON(c);
   int dirs = directions(c->n);
@@ -194,7 +206,10 @@ static bool has_shape(mx x, int rank, int a, int b, int c) {
 static bool rnn_fits(const rnn *r, bool batch_first) {
   op *o = r->o;
   int rows = r->cell->gates * r->hidden, a = batch_first ? r->batch : r->dirs, b = batch_first ? r->dirs : r->batch;
-  bool ok = has_shape(in(o, R_W), 3, r->dirs, rows, mx_dim(r->x, 2)) && has_shape(in(o, R_R), 3, r->dirs, rows, r->hidden) &&
+  int inputs = mx_dim(r->x, 2);
+  bool ok = is_quantised(o->n) ? has_shape(in(o, R_W), 3, r->dirs, inputs, rows) && has_shape(in(o, R_R), 3, r->dirs, r->hidden, rows)
+                               : has_shape(in(o, R_W), 3, r->dirs, rows, inputs) && has_shape(in(o, R_R), 3, r->dirs, rows, r->hidden);
+  ok = ok &&
             (!in(o, R_B) || has_shape(in(o, R_B), 2, r->dirs, 2 * rows, 0)) &&
             (!in(o, R_H) || has_shape(in(o, R_H), 3, a, b, r->hidden)) &&
             (!in(o, R_C) || has_shape(in(o, R_C), 3, a, b, r->hidden)) &&
@@ -212,20 +227,55 @@ static mx start_of(const rnn *r, size_t input, int dir, bool batch_first) {
   return mx_astype(entry(x, batch_first ? 1 : 0, dir), DT_F32);
 }
 
+// Scales or zero points: one for each direction, or one for each of its columns.
+static mx of_direction(const rnn *r, size_t i) {
+  op *o = r->o;
+  mx x = mx_astype(in(o, i), DT_F32);
+  int each = (int)mx_size(x) / r->dirs, columns = r->cell->gates * r->hidden;
+  if (each * r->dirs != (int)mx_size(x) || (each != 1 && each != columns))
+    return op_fail(o, "input %zu must have 1 or %d elements for each of %d directions", i, columns, r->dirs);
+  return mx_reshape(x, MXI(r->dirs, 1, each));
+}
+
+static mx less_zero(op *o, size_t w, size_t zero) {
+  int dirs = mx_dim(in(o, w), 0);
+  return mx_sub(mx_astype(in(o, w), DT_F32), mx_reshape(mx_astype(in(o, zero), DT_F32), MXI(dirs, 1, -1)));
+}
+static mx input_weight(op *o) { return less_zero(o, R_W, R_W_ZERO); }
+static mx recurrent_weight(op *o) { return less_zero(o, R_R, R_R_ZERO); }
+
+static mx quantised_weight(const rnn *r, int slot, mx (*make)(op *o), size_t w, size_t zero, int dir) {
+  op *o = r->o;
+  of_direction(r, zero);  // fails when it does not fit
+  bool fixed = is_const(o, w) && is_const(o, zero);
+  return mx_ok(o->s) ? entry(fixed ? memo(o, slot, make) : make(o), 0, dir) : r->x;
+}
+
+static mx quantised_begin(const rnn *r, int dir, lane *l) {
+  l->recurrent = quantised_weight(r, 1, recurrent_weight, R_R, R_R_ZERO, dir);
+  l->scale = entry(of_direction(r, R_R_SCALE), 0, dir);
+  mx w = quantised_weight(r, 0, input_weight, R_W, R_W_ZERO, dir);
+  return product(r->x, w, entry(of_direction(r, R_W_SCALE), 0, dir));
+}
+
 // The inputs' part of every step; the biases join it where nothing stands between.
 static mx lane_begin(const rnn *r, int dir, lane *l) {
   op *o = r->o;
   int rows = r->cell->gates * r->hidden;
   *l = (lane){.r = r, .act = r->act + dir * r->cell->n_act};
-  l->recurrent = mx_transpose(mx_astype(entry(in(o, R_R), 0, dir), DT_F32), MXI(1, 0));
   if (in(o, R_P)) l->peephole = mx_astype(entry(in(o, R_P), 0, dir), DT_F32);
-  mx w = mx_transpose(mx_astype(entry(in(o, R_W), 0, dir), DT_F32), MXI(1, 0));
-  if (!in(o, R_B)) return mx_matmul(r->x, w);
+  mx w = NULL, xs = NULL;
+  if (is_quantised(o->n)) xs = quantised_begin(r, dir, l);
+  else {
+    l->recurrent = mx_transpose(mx_astype(entry(in(o, R_R), 0, dir), DT_F32), MXI(1, 0));
+    w = mx_transpose(mx_astype(entry(in(o, R_W), 0, dir), DT_F32), MXI(1, 0));
+  }
+  if (!in(o, R_B)) return xs ? xs : mx_matmul(r->x, w);
   mx b = mx_astype(entry(in(o, R_B), 0, dir), DT_F32);
   mx own = mx_slice_axis(b, 0, 0, rows), other = mx_slice_axis(b, 0, rows, 2 * rows);
   if (r->cell->gates == 3) l->bias = other;
   else own = mx_add(own, other);
-  return mx_linear(r->x, w, own);
+  return xs ? mx_add(xs, own) : mx_linear(r->x, w, own);
 }
 
 // One direction over all steps; y [T, B, H] in time order, h and c as the last step leaves them.
@@ -255,7 +305,7 @@ static bool run_lane(const rnn *r, int dir, mx *y, mx *h, mx *c) {
 static bool rnn_begin(op *o, rnn *r, bool batch_first) {
   mx x = in(o, R_X);
   if (mx_ndim(x) != 3 || mx_ndim(in(o, R_R)) != 3) return op_fail(o, "X and R must have rank 3"), false;
-  *r = (rnn){.o = o, .cell = cell_of(o->n), .dirs = directions(o->n), .hidden = mx_dim(in(o, R_R), 2)};
+  *r = (rnn){.o = o, .cell = cell_of(o->n), .dirs = directions(o->n), .hidden = mx_dim(in(o, R_R), is_quantised(o->n) ? 1 : 2)};
   r->x = f32_up(batch_first ? mx_swapaxes(x, 0, 1) : x);
   r->steps = mx_dim(r->x, 0);
   r->batch = mx_dim(r->x, 1);
@@ -289,4 +339,5 @@ const op_row ops_recurrent[] = {
     OP("", "RNN", 1, ANY, recurrent_claim, recurrent, .host_in = 0),
     OP("", "GRU", 1, ANY, recurrent_claim, recurrent, .host_in = 0),
     OP("", "LSTM", 1, ANY, recurrent_claim, recurrent, .host_in = 0),
+    OP("com.microsoft", "DynamicQuantizeLSTM", 1, ANY, recurrent_claim, recurrent, .host_in = 0),
     {0}};

@@ -8,7 +8,8 @@
   X(norm) X(shape) X(slice) X(gather) X(scatter) X(fill) X(matmul) \
   X(conv) X(pool) X(gqa) X(attention) X(nbits) X(quant) X(recurrent) \
   X(signal) X(ml_linear) X(ml_prep) X(ml_tree) X(random) X(contrib_norm) X(contrib_math) \
-  X(contrib_bert) X(tfidf)
+  X(contrib_bert) X(tfidf) \
+  X(control) X(qlinear) X(qlinear_elem) X(qmodel) X(moe) X(lowbit)
 
 #define DECLARE(family) extern const op_row ops_##family[];
 FAMILIES(DECLARE)

@@ -133,20 +133,56 @@ static void add_node(session_record *s, const char *scope, const node *n, const 
   s->last = p;
 }
 
+static const graph *body_at(const node *n, size_t attribute) {
+  return n->attrs[attribute].kind == ATTR_GRAPH ? n->attrs[attribute].g : NULL;
+}
+
+// What was said of a graph's unclaimed nodes, and of those in its bodies.
+static void forget_graph(session_record *s, const graph *g) {
+  for (placed_node *n = s->first; n; n = n->next)
+    if (n->reason && n->scope && !strcmp(n->scope, g->name)) n->dropped = true;
+  for (size_t i = 0; i < g->n_nodes; i++)
+    for (size_t k = 0; k < g->nodes[i].n_attrs; k++)
+      if (body_at(&g->nodes[i], k)) forget_graph(s, body_at(&g->nodes[i], k));
+}
+
+typedef struct place {
+  const char *reason;  // NULL for MLX
+  size_t group;
+  const placed_node *said;  // the last entry of earlier plans
+} place;
+
+static void add_bodies(session_record *s, const node *n, const place *at);
+
+static void add_placed(session_record *s, const char *scope, const node *n, const place *at) {
+  if (import_is_ours(n)) return;
+  if (scope) forget_node(s, at->said, scope, first_output(n));
+  add_node(s, scope, n, at->reason, at->group);
+  add_bodies(s, n, at);
+}
+
+// Nodes of bodies are where their control-flow node is.
+static void add_bodies(session_record *s, const node *n, const place *at) {
+  place inside = *at;
+  if (at->reason) inside.reason = "the node is in the body of a control-flow node that is not on MLX";
+  for (size_t k = 0; k < n->n_attrs; k++) {
+    const graph *body = body_at(n, k);
+    const char *scope = body ? arena_str(s->mem, body->name) : NULL;
+    for (size_t i = 0; body && i < body->n_nodes; i++) add_placed(s, scope, &body->nodes[i], &inside);
+  }
+}
+
 void session_plan(session_record *s, const graph *g, const plan *p, const char *reason) {
   if (!s) return;
   pthread_mutex_lock(&lock);
   const char *scope = arena_str(s->mem, g->name);
-  for (placed_node *n = s->first; n && scope; n = n->next)
-    if (n->reason && n->scope && !strcmp(n->scope, scope)) n->dropped = true;
-  const placed_node *said = s->last;
+  forget_graph(s, g);
+  place at = {.said = s->last};
   for (size_t i = 0; i < g->n_nodes; i++) {
-    const node *n = &g->nodes[i];
-    if (import_is_ours(n)) continue;
-    if (scope) forget_node(s, said, scope, first_output(n));
     bool claimed = p && p->nodes[i].group >= 0;
-    const char *why = p && p->nodes[i].reason ? p->nodes[i].reason : reason;
-    add_node(s, scope, n, claimed ? NULL : why, claimed ? s->groups + (size_t)p->nodes[i].group : 0);
+    at.reason = claimed ? NULL : p && p->nodes[i].reason ? p->nodes[i].reason : reason;
+    at.group = claimed ? s->groups + (size_t)p->nodes[i].group : 0;
+    add_placed(s, scope, &g->nodes[i], &at);
   }
   if (p) s->groups += p->n_groups;
   pthread_mutex_unlock(&lock);

@@ -10,8 +10,8 @@ typedef struct session_record session_record;
 // recorded, and the functions below do nothing.
 session_record *session_begin(const engine *en);
 void session_end(session_record *s);
-// What became of a graph's nodes. p NULL: none is claimed, for the reason given. A graph that comes again (after its
-// functions are inlined) replaces what was said of its unclaimed nodes.
+// What became of a graph's nodes, and of those in its bodies. p NULL: none is claimed, for the reason given. A graph that
+// comes again (after its functions are inlined) replaces what was said of its unclaimed nodes.
 void session_plan(session_record *s, const graph *g, const plan *p, const char *reason);
 
 void describe_api(uint32_t version);  // the negotiated API version, for "info"

@@ -72,10 +72,9 @@ static OrtStatus *get_capability(OrtEp *self, const OrtGraph *src, OrtEpGraphSup
   ep *p = (ep *)self;
   err e = {0};
   graph *g = import_graph(p->o, src, &e);
-  bool body = g && graph_is_body(p->o, src, g, &e);
-  if (body) session_plan(p->record, g, NULL, "the node is in the body of a control-flow node");
-  else if (g && err_ok(&e) && names_are_free(p, g)) claim_graph(p, g, info, &e);
-  else if (g) session_plan(p->record, g, NULL, "ONNX Runtime 1.23 takes fused nodes in one graph of a model only");
+  bool body = g && graph_is_body(p->o, src, g, &e);  // those are planned with the node that holds them
+  if (g && !body && err_ok(&e) && names_are_free(p, g)) claim_graph(p, g, info, &e);
+  else if (g && !body) session_plan(p->record, g, NULL, "ONNX Runtime 1.23 takes fused nodes in one graph of a model only");
   graph_free(g);
   if (!err_ok(&e)) err_add(&e, "MLX cannot plan the model: ");
   return ort_status(p->o, &e);

@@ -6,6 +6,7 @@
 #include "ort/version.h"
 
 typedef struct importer {
+  struct importer *parent;  // of a body
   const ort *o;
   graph *g;
   err *e;
@@ -154,10 +155,15 @@ static bool node_names(importer *im, const OrtNode *src, node *n) {
   return err_ok(im->e);
 }
 
+static bool import_bodies(importer *im, const OrtNode *src, node_bodies *b);
+static bool add_captures(importer *im, const node_bodies *b, node *n);
+
 static bool import_node(importer *im, const OrtNode *src, node *n) {
+  node_bodies bodies = {0};
   bool ok = node_names(im, src, n) && node_inputs(im, src, &n->in, &n->n_in) &&
             node_outputs(im, src, &n->out, &n->n_out) && node_captures(im, src, &n->captures, &n->n_captures) &&
-            import_attrs(im->o, im->g->mem, src, n, im->e);
+            import_bodies(im, src, &bodies) && add_captures(im, &bodies, n) &&
+            import_attrs(im->o, im->g->mem, src, &bodies, n, im->e);
   return ok || err_add(im->e, "node '%s' (%s): ", n->name ? n->name : "", n->op_type ? n->op_type : "");
 }
 
@@ -204,6 +210,91 @@ static bool graph_formals(importer *im, const OrtGraph *src) {
   return true;
 }
 
+// ---- bodies ---------------------------------------------------------------------------------------------------------
+// A name may mean another value inside: a constant is the outer one if it is the same data.
+static bool same_value(const value *outer, const value *v) {
+  return !v->constant || (outer->constant && outer->constant->data == v->constant->data);
+}
+
+static bool known_above(const importer *im, const value *v) {
+  for (; im; im = im->parent) {
+    const value *outer = *slot_of(im, v->name);
+    if (outer) return same_value(outer, v);
+  }
+  return false;
+}
+
+// The value of im's graph that v of a body stands for, made if the graph around has it from further out; NULL if v is a
+// constant of the body's own.
+static value *outer_of(importer *im, const value *v) {
+  bool may_be_own = v->constant || v->type == DT_STRING;
+  if (!grow_table(im) || (may_be_own && !known_above(im, v))) return NULL;
+  value **slot = slot_of(im, v->name);
+  if (*slot) return *slot;
+  *slot = graph_value(im->g, v->name, v->type, v->rank, v->dims, im->e);
+  if (*slot) (*slot)->constant = v->constant;
+  return *slot;
+}
+
+static bool link_outer(importer *im) {
+  for (size_t i = 0; i < im->g->n_values; i++) {
+    value *v = im->g->values[i];
+    if (!v->producer && !v->is_input) v->outer = outer_of(im->parent, v);
+  }
+  return err_ok(im->e);
+}
+
+static graph *import_body(importer *parent, const OrtGraph *src) {
+  importer im = {.parent = parent, .o = parent->o, .e = parent->e, .scratch = parent->scratch};
+  const char *name = NULL;
+  im.g = graph_body(parent->g, im.e);
+  if (!im.g || !grow_table(&im) || !ORT_CALL(im.o, im.e, Graph_GetName, src, &name)) return NULL;
+  im.g->name = copy_name(&im, name);
+  bool ok = graph_formals(&im, src) && import_nodes(&im, src) && graph_link(im.g, im.e) && link_outer(&im);
+  return ok ? im.g : NULL;
+}
+
+static bool import_bodies(importer *im, const OrtNode *src, node_bodies *b) {
+  if (!ORT_CALL(im->o, im->e, Node_GetNumSubgraphs, src, &b->n)) return false;
+  if (!b->n) return true;
+  const OrtGraph **list = ARENA_ARRAY(im->scratch, const OrtGraph *, b->n);
+  b->names = ARENA_ARRAY(im->scratch, const char *, b->n);
+  b->graphs = ARENA_ARRAY(im->scratch, graph *, b->n);
+  if (!list || !b->names || !b->graphs) return FAIL(im->e, ERR_NO_MEMORY, "out of memory for %zu bodies", b->n);
+  if (!ORT_CALL(im->o, im->e, Node_GetSubgraphs, src, list, b->n, b->names)) return false;
+  for (size_t i = 0; i < b->n; i++) {
+    b->graphs[i] = import_body(im, list[i]);
+    if (!b->graphs[i]) return err_add(im->e, "body '%s': ", b->names[i] ? b->names[i] : "");
+  }
+  return true;
+}
+
+// The runtime lists what it hands to the bodies; what they read of constants is added.
+static bool add_captures(importer *im, const node_bodies *b, node *n) {
+  size_t most = n->n_captures;
+  if (!b->n) return true;
+  for (size_t i = 0; i < b->n; i++) most += b->graphs[i]->n_values;
+  value **all = ARENA_ARRAY(im->g->mem, value *, most);
+  bool *seen = ARENA_ARRAY(im->scratch, bool, im->g->n_values);
+  if (!all || !seen) return FAIL(im->e, ERR_NO_MEMORY, "out of memory for captured values");
+  size_t count = 0;
+  for (size_t i = 0; i < n->n_captures; i++) {
+    value *v = n->captures[i];
+    if (v && !seen[v->id]) all[count++] = v;
+    if (v) seen[v->id] = true;
+  }
+  for (size_t i = 0; i < b->n; i++)
+    for (size_t k = 0; k < b->graphs[i]->n_values; k++) {
+      value *v = b->graphs[i]->values[k]->outer;
+      if (v && !seen[v->id]) all[count++] = v;
+      if (v) seen[v->id] = true;
+    }
+  n->captures = all;
+  n->n_captures = count;
+  return true;
+}
+
+// ---- whole graphs ---------------------------------------------------------------------------------------------------
 static bool fused_formals(importer *im, const OrtNode *fused, fused_graph *f) {
   graph *g = im->g;
   size_t n_in = 0, n_out = 0;
@@ -223,11 +314,12 @@ static bool fused_formals(importer *im, const OrtNode *fused, fused_graph *f) {
 // What a fused graph reads must be there in a run.
 static bool check_closed(const graph *g, err *e) {
   for (size_t i = 0; i < g->n_nodes; i++)
-    for (size_t k = 0; k < g->nodes[i].n_in; k++) {
-      const value *v = g->nodes[i].in[k];
+    for (size_t k = 0; k < g->nodes[i].n_in + g->nodes[i].n_captures; k++) {
+      const node *n = &g->nodes[i];
+      const value *v = k < n->n_in ? n->in[k] : n->captures[k - n->n_in];
       if (v && !v->producer && !v->is_input && !v->constant)
-        return FAIL(e, ERR_INTERNAL, "node '%s' (%s) reads '%s', which is no input of the fused graph",
-                    g->nodes[i].name, g->nodes[i].op_type, v->name);
+        return FAIL(e, ERR_INTERNAL, "node '%s' (%s) reads '%s', which is no input of the fused graph", n->name,
+                    n->op_type, v->name);
     }
   for (size_t i = 0; i < g->n_outputs; i++)
     if (!g->outputs[i]->producer)
@@ -257,6 +349,7 @@ static bool open_importer(importer *im, const ort *o, const OrtGraph *src, err *
   const char *name = NULL;
   if (!im->g || !ORT_CALL(o, e, Graph_GetName, src, &name)) return false;
   im->g->name = copy_name(im, name);
+  im->g->no_captures = o->version < ORT_API_FUSED_CAPTURES;
   return err_ok(e);
 }
 

@@ -5,7 +5,8 @@
 #include "ort/ort.h"
 
 // A graph to plan. node.host is the OrtNode. A node that already runs elsewhere gets the domain "ep:<provider>", which
-// no operator has. A body's graph reads outer values that have no producer here. NULL with an error.
+// no operator has. Bodies of control-flow nodes come along, in their attributes. A graph that is itself a body reads outer
+// values that have no producer here. NULL with an error.
 graph *import_graph(const ort *o, const OrtGraph *src, err *e);
 
 // A graph to compile, with the formal inputs and outputs of the node that stands for it.
@@ -22,4 +23,9 @@ bool import_is_ours(const node *n);
 // Parts of it, for import.c and import_attr.c.
 // Type, shape and borrowed data; dims in mem. Strings have no data.
 bool import_tensor(const ort *o, arena *mem, const OrtValue *v, tensor *t, err *e);
-bool import_attrs(const ort *o, arena *mem, const OrtNode *src, node *n, err *e);
+typedef struct node_bodies {  // a node's graph attributes
+  size_t n;
+  const char **names;
+  graph **graphs;
+} node_bodies;
+bool import_attrs(const ort *o, arena *mem, const OrtNode *src, const node_bodies *b, node *n, err *e);

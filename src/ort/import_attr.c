@@ -92,7 +92,7 @@ static bool read_value(const ort *o, arena *mem, const OrtOpAttr *src, OrtOpAttr
     case ATTR_FLOATS: a->floats = read_list(o, mem, src, type, sizeof *a->floats, a, e); break;
     case ATTR_STRINGS: return read_strings(o, mem, src, a, e);
     case ATTR_TENSOR: return read_tensor(o, mem, src, a, e);
-    case ATTR_GRAPH: break;  // its body is not imported: g stays NULL
+    case ATTR_GRAPH: break;  // import_attr sets it
   }
   return err_ok(e);
 }
@@ -103,7 +103,13 @@ static const attr_kind KINDS[] = {
     [ORT_OP_ATTR_FLOATS] = ATTR_FLOATS, [ORT_OP_ATTR_STRING] = ATTR_STRING, [ORT_OP_ATTR_STRINGS] = ATTR_STRINGS,
     [ORT_OP_ATTR_GRAPH] = ATTR_GRAPH,   [ORT_OP_ATTR_TENSOR] = ATTR_TENSOR};
 
-static bool import_attr(const ort *o, arena *mem, const OrtOpAttr *src, attr *a, err *e) {
+static graph *body_named(const node_bodies *b, const char *name) {
+  for (size_t i = 0; i < b->n; i++)
+    if (!strcmp(b->names[i], name)) return b->graphs[i];
+  return NULL;
+}
+
+static bool import_attr(const ort *o, arena *mem, const OrtOpAttr *src, const node_bodies *b, attr *a, err *e) {
   const char *name = NULL;
   OrtOpAttrType type = ORT_OP_ATTR_UNDEFINED;
   err unknown = {0};
@@ -112,10 +118,11 @@ static bool import_attr(const ort *o, arena *mem, const OrtOpAttr *src, attr *a,
   if (!a->name) return FAIL(e, ERR_NO_MEMORY, "out of memory for attribute '%s'", name ? name : "");
   ORT_CALL(o, &unknown, OpAttr_GetType, src, &type);
   if ((size_t)type < sizeof KINDS / sizeof KINDS[0]) a->kind = KINDS[type];
+  if (a->kind == ATTR_GRAPH) a->g = body_named(b, a->name);
   return read_value(o, mem, src, type, a, e) || err_add(e, "attribute '%s': ", a->name);
 }
 
-bool import_attrs(const ort *o, arena *mem, const OrtNode *src, node *n, err *e) {
+bool import_attrs(const ort *o, arena *mem, const OrtNode *src, const node_bodies *b, node *n, err *e) {
   size_t count = 0;
   if (!ORT_CALL(o, e, Node_GetNumAttributes, src, &count)) return false;
   const OrtOpAttr **list = ARENA_ARRAY(mem, const OrtOpAttr *, count);
@@ -123,7 +130,7 @@ bool import_attrs(const ort *o, arena *mem, const OrtNode *src, node *n, err *e)
   if (!list || !attrs) return FAIL(e, ERR_NO_MEMORY, "out of memory for %zu attributes", count);
   if (count && !ORT_CALL(o, e, Node_GetAttributes, src, list, count)) return false;
   for (size_t i = 0; i < count; i++)
-    if (!import_attr(o, mem, list[i], &attrs[i], e)) return false;
+    if (!import_attr(o, mem, list[i], b, &attrs[i], e)) return false;
   n->attrs = attrs;
   n->n_attrs = count;
   return true;

@@ -9,6 +9,7 @@ enum { ORT_API_NEWEST = 29, ORT_API_FLOOR = 23 };  // what abi.h describes; what
 enum {  // first versions with the members of those names
   ORT_API_HAS_SHAPE = 24,
   ORT_API_SHAPE_REFERENCE = 24,
+  ORT_API_FUSED_CAPTURES = 27,  // earlier, a fused node has no inputs for what its bodies alone read
   ORT_API_PARENT_NODE = 24  // API 23 has the member, but it knows no parent while a body is planned
 };
 

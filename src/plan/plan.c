@@ -1,6 +1,10 @@
 #include "plan/plan.h"
 
+#include <string.h>
+
 #include "ops/registry.h"
+
+#define IN_BODY "in its body, "
 
 plan *plan_new(const graph *g, mx_device device, const opts *o, err *e) {
   arena *mem = arena_new();
@@ -42,16 +46,46 @@ static void claim_node(claim *c, const op_row *row) {
   if (!c->declined && row->claim) row->claim(c);
 }
 
+static const op_row *ask(claim *c);
+
+// A control-flow node runs on MLX whole: with every node of its bodies. A reason from a body within a body stays as it is.
+static void claim_body(claim *c, const char *name, const graph *body) {
+  if (!body) claim_decline(c, "its body '%s' is not known", name);
+  for (size_t i = 0; body && i < body->n_nodes && !c->declined; i++) {
+    claim inner = {.n = &body->nodes[i], .device = c->device};
+    ask(&inner);
+    if (!inner.declined) continue;
+    bool deeper = !strncmp(inner.reason, IN_BODY, sizeof IN_BODY - 1);
+    if (deeper) claim_decline(c, "%s", inner.reason);
+    else claim_decline(c, IN_BODY "node '%s' (%s): %s", inner.n->name, inner.n->op_type, inner.reason);
+  }
+}
+
+// The node's row, and whether it is claimed.
+static const op_row *ask(claim *c) {
+  const node *n = c->n;
+  const op_row *row = registry_find(n->domain, n->op_type, n->since);
+  if (row) claim_node(c, row);
+  else if (registry_knows(n->domain, n->op_type)) claim_decline(c, "version %d of the operator is not supported", n->since);
+  else claim_decline(c, "the operator is not supported");
+  for (size_t i = 0; i < n->n_attrs && !c->declined; i++)
+    if (n->attrs[i].kind == ATTR_GRAPH) claim_body(c, n->attrs[i].name, n->attrs[i].g);
+  return row;
+}
+
+static void claim_captures(claim *c, const graph *g) {
+  for (size_t i = 0; g->no_captures && i < c->n->n_captures; i++)
+    if (c->n->captures[i] && !c->n->captures[i]->constant)
+      claim_decline(c, "its bodies read '%s', which ONNX Runtime before 1.27 does not hand over", c->n->captures[i]->name);
+}
+
 bool plan_claim(plan *p, const graph *g, mx_device device, err *e) {
   p->n_claimed = 0;
   for (size_t i = 0; i < g->n_nodes; i++) {
-    const node *n = &g->nodes[i];
     verdict *v = &p->nodes[i];
-    claim c = {.n = n, .device = device};
-    *v = (verdict){.row = registry_find(n->domain, n->op_type, n->since), .group = -1};
-    if (v->row) claim_node(&c, v->row);
-    else if (registry_knows(n->domain, n->op_type)) claim_decline(&c, "version %d of the operator is not supported", n->since);
-    else claim_decline(&c, "the operator is not supported");
+    claim c = {.n = &g->nodes[i], .device = device};
+    *v = (verdict){.row = ask(&c), .group = -1};
+    claim_captures(&c, g);
     if (!c.declined) {
       p->n_claimed++;
       continue;

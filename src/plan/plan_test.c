@@ -76,6 +76,20 @@ static void types_that_mlx_has_not_are_declined(void) {
   graph_free(g);
 }
 
+static void control_flow_needs_all_of_its_bodies(void) {
+  for (int i = 0; i < 3; i++) {
+    err e = {0};
+    graph *g = ug_if(i == 1 ? "NoSuch" : "Neg", 2, DIMS, &e);
+    g->no_captures = i == 2;
+    plan *p = planned(g, &DEFAULTS, &e);
+    CHECK(p && p->n_claimed == (i == 0));
+    if (p && i == 1) CHECK_STR(p->nodes[0].reason, "in its body, node 'r' (NoSuch): the operator is not supported");
+    if (p && i == 2) CHECK_HAS(p->nodes[0].reason, "does not hand over");
+    plan_free(p);
+    graph_free(g);
+  }
+}
+
 static void memory_failures_are_errors(void) {
   err e = {0};
   graph *g = graph_new(&e);
@@ -103,5 +117,6 @@ void plan_tests(void) {
   waiting_for_the_cpu_alone_makes_no_new_group();
   groups_that_only_move_are_dropped();
   types_that_mlx_has_not_are_declined();
+  control_flow_needs_all_of_its_bodies();
   memory_failures_are_errors();
 }

@@ -4,6 +4,26 @@
 
 #include "ops/registry.h"
 
+static size_t count_bodies(const node *n) {
+  size_t count = 0;
+  for (size_t i = 0; i < n->n_attrs; i++) count += n->attrs[i].kind == ATTR_GRAPH && n->attrs[i].g;
+  return count;
+}
+
+static bool make_bodies(program *p, step *st, const node *n, err *e) {
+  size_t count = count_bodies(n);
+  if (count) st->bodies = ARENA_ARRAY(p->g->mem, program *, count);
+  if (count && !st->bodies) return FAIL(e, ERR_NO_MEMORY, "out of memory for a program");
+  for (size_t i = 0; i < n->n_attrs; i++) {
+    if (n->attrs[i].kind != ATTR_GRAPH || !n->attrs[i].g) continue;
+    program *body = program_new(n->attrs[i].g, p->device, e);
+    if (!body) return err_add(e, "node '%s' (%s): ", n->name, n->op_type);
+    st->bodies[st->n_bodies++] = body;
+    p->traits |= body->traits;
+  }
+  return true;
+}
+
 static bool make_step(program *p, step *st, const node *n, err *e) {
   st->n = n;
   st->row = registry_find(n->domain, n->op_type, n->since);
@@ -13,6 +33,7 @@ static bool make_step(program *p, step *st, const node *n, err *e) {
     st->prepared = st->row->prepare(n, p->device, e);
     if (!err_ok(e)) return err_add(e, "node '%s' (%s): ", n->name, n->op_type);
   }
+  if (!make_bodies(p, st, n, e)) return false;
   p->traits |= st->row->traits;
   if (n->n_in > p->max_in) p->max_in = n->n_in;
   if (n->n_out > p->max_out) p->max_out = n->n_out;
@@ -20,9 +41,17 @@ static bool make_step(program *p, step *st, const node *n, err *e) {
 }
 
 // A constant is kept as an array unless every use of it went into a packed form.
+static void mark_captured(const program *body, bool *used) {
+  for (size_t i = 0; i < body->g->n_values; i++) {
+    const value *v = body->g->values[i];
+    if (v->outer && body->used[i]) used[v->outer->id] = true;
+  }
+}
+
 static void mark_used(const program *p, bool *used) {
   for (size_t i = 0; i < p->n_steps; i++) {
     const step *st = &p->steps[i];
+    for (size_t k = 0; k < st->n_bodies; k++) mark_captured(st->bodies[k], used);
     for (size_t k = 0; k < st->n->n_in; k++) {
       bool packed = st->prepared && k < 32 && (st->row->prepared_in & IN(k));
       if (st->n->in[k] && !packed) used[st->n->in[k]->id] = true;
@@ -88,14 +117,14 @@ static bool keep_host_copies(program *p, err *e) {
 
 static bool hold_constants(program *p, err *e) {
   graph *g = p->g;
-  bool *used = ARENA_ARRAY(g->mem, bool, g->n_values);
+  p->used = ARENA_ARRAY(g->mem, bool, g->n_values);
   p->constants = ARENA_ARRAY(g->mem, mx_held *, g->n_values);
   mx_scope *s = mx_scope_new(p->device);
-  bool ok = used && p->constants && s;
+  bool ok = p->used && p->constants && s;
   if (!ok) FAIL(e, ERR_NO_MEMORY, "out of memory for a program");
-  if (ok) mark_used(p, used);
+  if (ok) mark_used(p, p->used);
   for (size_t i = 0; ok && i < g->n_values; i++)
-    if (used[i] && g->values[i]->constant) ok = hold_constant(p, s, g->values[i], e);
+    if (p->used[i] && g->values[i]->constant && !g->values[i]->outer) ok = hold_constant(p, s, g->values[i], e);
   mx_scope_free(s);
   return ok;
 }
@@ -125,6 +154,7 @@ void program_free(program *p) {
     step *st = &p->steps[i];
     if (st->prepared && st->row->unprepare) st->row->unprepare(st->prepared);
     op_memo_clear(&st->memo);
+    for (size_t k = 0; k < st->n_bodies; k++) program_free(st->bodies[k]);
   }
   for (size_t i = 0; p->constants && i < p->g->n_values; i++) mx_held_free(p->constants[i]);
   graph_free(p->g);

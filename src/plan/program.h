@@ -6,20 +6,25 @@
 #include "ops/memo.h"
 #include "ops/op.h"
 
+struct program;
+
 typedef struct step {
   const node *n;
   const op_row *row;
   void *prepared;  // from row->prepare
   op_memo memo;
+  struct program **bodies;  // of a control-flow node, in the order of its graph attributes
+  size_t n_bodies;
 } step;
 
 typedef struct program {
-  graph *g;  // owned
+  graph *g;  // owned; a body's goes with its main graph
   mx_device device;
   step *steps;
   size_t n_steps;
-  mx_held **constants;  // by value id; NULL for what is not constant or lives in packed form
-  uint32_t traits;      // union over the steps
+  mx_held **constants;  // by value id; NULL for what is not constant, lives in packed form or is held by an outer program
+  bool *used;           // by value id: is it read as an array?
+  uint32_t traits;      // union over the steps, those of bodies too
   size_t max_in, max_out;  // the widest step
 } program;
 

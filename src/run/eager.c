@@ -10,6 +10,7 @@ typedef struct host_inputs {
 // Graph inputs are host memory already: an operator that reads one needs no evaluation.
 static bool host_value(const op_env *env, const value *v, tensor *out) {
   const host_inputs *h = env->route;
+  while (v->outer) v = v->outer;
   for (size_t i = 0; v->is_input && i < h->io->n_in; i++)
     if (h->g->inputs[i] == v) {
       *out = h->io->in[i];

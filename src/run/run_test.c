@@ -162,6 +162,32 @@ static void every_allocation_may_fail(void) {
   CHECK(failures >= 3);
 }
 
+// x [2, 3] and c; every allocation on the way may fail.
+static void bodies_read_the_values_around_them(void) {
+  int64_t dims[] = {2, 3};
+  for (long nth = 0, done = 0; !done; nth++) {
+    err e = {0}, made = {0};
+    float x[] = {0, 1, 2, 3, 4, 5};
+    unsigned char c = nth % 2 == 0;
+    tensor in[] = {{.type = DT_F32, .rank = 2, .dims = dims, .data = x, .bytes = sizeof x},
+                   {.type = DT_BOOL, .dims = dims, .data = &c, .bytes = 1}};
+    out_buffer out = {0};
+    run_io io = {.in = in, .n_in = 2, .n_out = 1, .output = take, .host = &out};
+    graph *g = ug_if("Neg", 2, dims, &made);
+    CHECK(graph_link(g, &made));
+    engine *en = cpu_engine(&e);
+    mem_fail_after(nth);
+    kernel *k = engine_build(en, g, &e);
+    bool ran = k && engine_run(en, k, &io, &e);
+    mem_fail_after(0);
+    CHECK(ran == err_ok(&e) && (ran || e.code == ERR_NO_MEMORY));
+    for (int i = 0; ran && i < 6; i++) CHECK_NEAR(out.v[i], c ? exp((double)x[i]) : -(double)x[i], 1e-4);
+    engine_release(en, k);
+    engine_free(en);
+    done = ran && nth > 1;
+  }
+}
+
 static void a_gpu_that_is_not_there_is_an_error(void) {
   err e = {0};
   opts o = {.device = DEVICE_GPU};
@@ -176,5 +202,6 @@ void run_tests(void) {
   unknown_operators_do_not_build();
   any_thread_may_run();
   every_allocation_may_fail();
+  bodies_read_the_values_around_them();
   a_gpu_that_is_not_there_is_an_error();
 }
