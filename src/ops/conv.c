@@ -8,7 +8,7 @@ static const char *const transpose_attrs[] = {"auto_pad", "dilations", "group", 
 
 static int64_t groups_of(const node *n) { return attr_i(n, "group", 1); }
 
-static void claim_convolution(claim *c) {
+void convolution_claim(claim *c) {
   require_in_types(c, DTS_FLOAT);  // MLX sums float64 in float32 here
   spatial_claim(c);
   CLAIM_GOES_ON(c);
@@ -19,12 +19,12 @@ static void claim_convolution(claim *c) {
 
 static void conv_claim(claim *c) {
   require_known(c, conv_attrs);
-  claim_convolution(c);
+  convolution_claim(c);
 }
 
 static void transpose_claim(claim *c) {
   require_known(c, transpose_attrs);
-  claim_convolution(c);
+  convolution_claim(c);
 }
 
 // ---- layouts ------------------------------------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ static void *held_weight(const node *n, mx_device d, err *e, bool transposed) {
   return held;
 }
 
-static void *conv_prepare(const node *n, mx_device d, err *e) { return held_weight(n, d, e, false); }
-static void *transpose_prepare(const node *n, mx_device d, err *e) { return held_weight(n, d, e, true); }
-static void weight_unprepare(void *held) { mx_held_free(held); }
+void *conv_prepare(const node *n, mx_device d, err *e) { return held_weight(n, d, e, false); }
+void *transposed_prepare(const node *n, mx_device d, err *e) { return held_weight(n, d, e, true); }
+void conv_unprepare(void *held) { mx_held_free(held); }
 
 // The weight [M, spatial.., C / groups] and its kernel's sizes; NULL after a failure.
 static mx weight(op *o, mx x, bool transposed, int groups, int kernel[SPATIAL_MAX]) {
@@ -121,11 +121,6 @@ mx conv_plain(mx x, mx w, const spatial *s, int groups) {
   return convolve(x, w, s, &steps, &spread, groups, false);
 }
 
-static void finish(op *o, mx y) {
-  if (in(o, C_B)) y = mx_add(y, in(o, C_B));
-  out(o, 0, conv_channels_first(y));
-}
-
 // Nothing to multiply (no image, no channel, no window): zeros, to which the bias is added.
 bool conv_is_empty(op *o, mx x, mx w, const spatial *s, mx *zeros) {
   mx_ints shape = {.n = mx_ndim(x), .v = {mx_dim(x, 0)}};
@@ -137,14 +132,21 @@ bool conv_is_empty(op *o, mx x, mx w, const spatial *s, mx *zeros) {
   return empty;
 }
 
-static void conv(op *o) {
-  mx x = in(o, C_X), y;
+static mx biased(mx y, mx bias) { return bias ? mx_add(y, bias) : y; }
+
+mx conv_product(op *o, mx x, mx bias) {
+  mx y;
   int groups = (int)groups_of(o->n), kernel[SPATIAL_MAX];
   spatial s;
   mx w = weight(o, x, false, groups, kernel);
-  if (!w || !spatial_read(o, x, kernel, &s) || !spatial_windows(o, &s, false)) return;
+  if (!w || !spatial_read(o, x, kernel, &s) || !spatial_windows(o, &s, false)) return NULL;
   if (!conv_is_empty(o, x, w, &s, &y)) y = conv_plain(conv_channels_last(x), w, &s, groups);
-  finish(o, y);
+  return biased(y, bias);
+}
+
+static void conv(op *o) {
+  mx y = conv_product(o, in(o, C_X), in(o, C_B));
+  if (y) out(o, 0, conv_channels_first(y));
 }
 
 // ---- ConvTranspose ----------------------------------------------------------------------------------------------------------
@@ -193,18 +195,28 @@ static mx convolve_transposed(mx x, mx w, const spatial *s, const int *extra, in
   return y;
 }
 
-static void conv_transpose(op *o) {
-  mx x = in(o, C_X), y;
+mx conv_transposed_product(op *o, mx x, const int *pads, mx bias) {
+  mx y;
   int groups = (int)groups_of(o->n), kernel[SPATIAL_MAX], extra[SPATIAL_MAX];
   spatial s;
   mx w = weight(o, x, true, groups, kernel);
-  if (!w || !spatial_read(o, x, kernel, &s) || !transpose_sizes(o, &s, extra)) return;
+  if (!w || !spatial_read(o, x, kernel, &s)) return NULL;
+  for (int i = 0; pads && i < s.n; i++) {
+    s.lo[i] = pads[i];
+    s.hi[i] = pads[s.n + i];
+  }
+  if (!transpose_sizes(o, &s, extra)) return NULL;
   if (!conv_is_empty(o, x, w, &s, &y)) y = convolve_transposed(x, w, &s, extra, groups);
-  finish(o, y);
+  return biased(y, bias);
+}
+
+static void conv_transpose(op *o) {
+  mx y = conv_transposed_product(o, in(o, C_X), NULL, in(o, C_B));
+  if (y) out(o, 0, conv_channels_first(y));
 }
 
 const op_row ops_conv[] = {
-    OP("", "Conv", 1, ANY, conv_claim, conv, .prepare = conv_prepare, .unprepare = weight_unprepare, .prepared_in = IN(C_W)),
-    OP("", "ConvTranspose", 1, ANY, transpose_claim, conv_transpose, .prepare = transpose_prepare,
-       .unprepare = weight_unprepare, .prepared_in = IN(C_W)),
+    OP("", "Conv", 1, ANY, conv_claim, conv, .prepare = conv_prepare, .unprepare = conv_unprepare, .prepared_in = IN(C_W)),
+    OP("", "ConvTranspose", 1, ANY, transpose_claim, conv_transpose, .prepare = transposed_prepare,
+       .unprepare = conv_unprepare, .prepared_in = IN(C_W)),
     {0}};

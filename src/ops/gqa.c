@@ -1,7 +1,5 @@
 // GroupQueryAttention of com.microsoft: attention over a cache of keys and values, with grouped heads.
-#include <math.h>
-
-#include "ops/op.h"
+#include "ops/attn.h"
 
 enum { G_Q, G_K, G_V, G_PAST_K, G_PAST_V, G_LENGTHS, G_TOTAL, G_COS, G_SIN, G_POSITIONS, G_BIAS, G_SINK, G_K_SCALE,
        G_V_SCALE, G_Q_NORM, G_K_NORM };
@@ -119,10 +117,6 @@ static bool gqa_lengths(op *o, gqa_plan *p) {
 }
 
 // ---- query, key, value --------------------------------------------------------------------------------------------------
-static mx heads_first(mx x, int heads) {
-  return mx_transpose(mx_reshape(x, MXI(mx_dim(x, 0), mx_dim(x, 1), heads, mx_dim(x, 2) / heads)), MXI(0, 2, 1, 3));
-}
-
 static bool gqa_split(op *o, gqa_plan *p) {
   mx q = in(o, G_Q), k = in(o, G_K), v = in(o, G_V);
   int groups = p->heads + 2 * p->kv_heads, width = mx_dim(q, 2);
@@ -145,9 +139,9 @@ static bool gqa_split(op *o, gqa_plan *p) {
             mx_dim(v, 1), mx_dim(v, 2), p->rows, size);
     return false;
   }
-  p->q = heads_first(q, p->heads);
-  p->k = heads_first(k, p->kv_heads);
-  p->v = heads_first(v, p->kv_heads);
+  p->q = attn_split(q, p->heads);
+  p->k = attn_split(k, p->kv_heads);
+  p->v = attn_split(v, p->kv_heads);
   if (in(o, G_Q_NORM)) {
     float eps = attr_f(o->n, "qk_norm_epsilon", 1e-6f);
     p->q = mx_rms_norm(p->q, in(o, G_Q_NORM), eps);
@@ -186,28 +180,6 @@ static bool gqa_positions(op *o, const gqa_plan *p, int limit, int64_t *start, m
   return ok;
 }
 
-static mx rotate_split(mx x, mx cos, mx sin) {
-  int half = mx_dim(cos, -1);
-  mx a = mx_slice_axis(x, 3, 0, half), b = mx_slice_axis(x, 3, half, 2 * half);
-  mx parts[3] = {mx_sub(mx_mul(a, cos), mx_mul(b, sin)), mx_add(mx_mul(b, cos), mx_mul(a, sin))};
-  int n = 2, size = mx_dim(x, 3);
-  if (2 * half < size) parts[n++] = mx_slice_axis(x, 3, 2 * half, size);
-  return mx_concatenate(mx_scope_of(x), parts, (size_t)n, 3);
-}
-
-static mx rotate_pairs(mx x, mx cos, mx sin) {
-  int half = mx_dim(cos, -1), size = mx_dim(x, 3);
-  mx turned = 2 * half < size ? mx_slice_axis(x, 3, 0, 2 * half) : x;
-  mx_ints whole = mx_shape(turned), pairs = {5, {whole.v[0], whole.v[1], whole.v[2], half, 2}};
-  mx split = mx_reshape(turned, pairs);
-  mx a = mx_squeeze(mx_slice_axis(split, 4, 0, 1), MXI(4)), b = mx_squeeze(mx_slice_axis(split, 4, 1, 2), MXI(4));
-  mx both[2] = {mx_sub(mx_mul(a, cos), mx_mul(b, sin)), mx_add(mx_mul(b, cos), mx_mul(a, sin))};
-  mx parts[2] = {mx_reshape(mx_stack(mx_scope_of(x), both, 2, 4), whole)};
-  if (2 * half == size) return parts[0];
-  parts[1] = mx_slice_axis(x, 3, 2 * half, size);
-  return mx_concatenate(mx_scope_of(x), parts, 2, 3);
-}
-
 static void gqa_rotate(op *o, gqa_plan *p) {
   mx cos = in(o, G_COS), sin = in(o, G_SIN), each = NULL;
   int size = mx_dim(p->q, 3), limit = mx_dim(cos, 0);
@@ -225,10 +197,9 @@ static void gqa_rotate(op *o, gqa_plan *p) {
     cos = mx_slice_axis(cos, 0, (int)start, (int)start + p->rows);
     sin = mx_slice_axis(sin, 0, (int)start, (int)start + p->rows);
   }
-  mx (*turn)(mx, mx, mx) = attr_i(o->n, "rotary_interleaved", 0) ? rotate_pairs : rotate_split;
-  dtype t = mx_dtype(p->q);
-  p->q = mx_astype(turn(f32_up(p->q), f32_up(cos), f32_up(sin)), t);
-  p->k = mx_astype(turn(f32_up(p->k), f32_up(cos), f32_up(sin)), t);
+  bool interleaved = attr_i(o->n, "rotary_interleaved", 0) != 0;
+  p->q = attn_rotate(p->q, cos, sin, interleaved);
+  p->k = attn_rotate(p->k, cos, sin, interleaved);
 }
 
 // ---- the cache ------------------------------------------------------------------------------------------------------------
@@ -309,31 +280,8 @@ static mx gqa_sink(op *o, const gqa_plan *p) {
   return mx_full(o->s, MXI(1, p->heads, 1, 1), 0, DT_F32);
 }
 
-// The whole of attention in steps, in float32: what the fused form has not (a cap on the logits, a sink).
-static mx attend(op *o, const gqa_plan *p, mx k, mx v, float scale, mx seen, mx bias, mx sink) {
-  int keys = mx_dim(k, 2), group = p->heads / p->kv_heads, size = mx_dim(p->q, 3);
-  mx q = mx_reshape(f32_up(p->q), MXI(p->batch, p->kv_heads, group * p->rows, size));
-  mx logits = mx_matmul(mx_mul(q, mx_scalar(q, (double)scale)), mx_swapaxes(f32_up(k), 2, 3));
-  logits = mx_reshape(logits, MXI(p->batch, p->heads, p->rows, keys));
-  double cap = (double)attr_f(o->n, "softcap", 0);
-  if (cap > 0) logits = mx_mul(mx_tanh(mx_div(logits, mx_scalar(logits, cap))), mx_scalar(logits, cap));
-  if (bias) logits = mx_add(logits, f32_up(bias));
-  if (seen) logits = mx_where(seen, logits, mx_scalar(logits, -(double)INFINITY));
-  if (sink) {
-    mx parts[2] = {logits, mx_broadcast_to(sink, MXI(p->batch, p->heads, p->rows, 1))};
-    logits = mx_concatenate(o->s, parts, 2, 3);
-  }
-  mx weights = mx_softmax(logits, 3);
-  if (sink) weights = mx_slice_axis(weights, 3, 0, keys);
-  weights = mx_reshape(weights, MXI(p->batch, p->kv_heads, group * p->rows, keys));
-  mx y = mx_matmul(weights, f32_up(v));
-  return mx_astype(mx_reshape(y, MXI(p->batch, p->heads, p->rows, mx_dim(v, 3))), mx_dtype(p->q));
-}
-
 static mx gqa_attend(op *o, const gqa_plan *p, mx k, mx v) {
   int keys = mx_dim(k, 2), first_key = 0;
-  float scale = attr_f(o->n, "scale", 0);
-  if (scale == 0) scale = 1.0f / sqrtf((float)mx_dim(p->q, 3));
   mx seen = NULL;
   if (p->uniform && p->causal && p->rows == 1 && p->window > 0 && p->window < keys) {
     first_key = keys - p->window;  // one query: the window is a slice
@@ -341,10 +289,12 @@ static mx gqa_attend(op *o, const gqa_plan *p, mx k, mx v) {
     v = mx_slice_axis(v, 2, first_key, keys);
     keys = p->window;
   } else seen = gqa_mask(o, p, keys);
-  mx bias = gqa_bias(o, p, first_key, keys), sink = gqa_sink(o, p);
-  if (sink || attr_f(o->n, "softcap", 0) > 0) return attend(o, p, k, v, scale, seen, bias, sink);
-  if (bias && seen) bias = mx_where(seen, bias, mx_scalar(bias, -(double)INFINITY));
-  return mx_attention(p->q, k, v, scale, bias ? bias : seen);
+  attn a = {.q = p->q, .k = k, .v = v, .seen = seen};
+  a.scale = attn_scale(o, mx_dim(p->q, 3));
+  a.cap = (double)attr_f(o->n, "softcap", 0);
+  a.bias = gqa_bias(o, p, first_key, keys);
+  a.sink = gqa_sink(o, p);
+  return attn_apply(&a);
 }
 
 typedef struct gqa_result {
@@ -357,7 +307,7 @@ static gqa_result gqa_compute(op *o, const gqa_plan *p, mx past_k, mx past_v) {
   gqa_result r = {.k = present(p, past_k, p->k, &used_k), .v = present(p, past_v, p->v, &used_v)};
   mx_ints shape = MXI(p->batch, p->rows, p->heads * mx_dim(p->v, 3));
   if (!p->batch || !p->rows) r.y = mx_full(o->s, shape, 0, mx_dtype(p->q));
-  else r.y = mx_reshape(mx_transpose(gqa_attend(o, p, used_k, used_v), MXI(0, 2, 1, 3)), shape);
+  else r.y = attn_join(gqa_attend(o, p, used_k, used_v));
   return r;
 }
 

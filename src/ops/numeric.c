@@ -96,6 +96,12 @@ mx num_sigmoid(mx x) {
   return mx_reciprocal(num_plus(num_exp(mx_neg(x)), 1));
 }
 
+mx num_softmax(mx x, int axis) {
+  if (!is_f64(x)) return mx_softmax(x, axis);
+  mx e = num_exp(mx_sub(x, mx_max(x, MXI(axis), true)));
+  return mx_div(e, mx_sum(e, MXI(axis), true));
+}
+
 mx num_softplus(mx x) {
   if (!is_f64(x)) return mx_logaddexp(x, mx_scalar(x, 0));
   return mx_add(mx_maximum(x, mx_scalar(x, 0)), mx_log1p(num_exp(mx_neg(mx_abs(x)))));

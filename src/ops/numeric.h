@@ -14,6 +14,7 @@ mx num_exp(mx x);       // floats
 mx num_sin(mx x);
 mx num_cos(mx x);
 mx num_sigmoid(mx x);
+mx num_softmax(mx x, int axis);  // along an axis that is not empty; halves are summed in float32
 mx num_softplus(mx x);  // log(1 + exp(x)), without overflow
 
 mx num_times(mx x, double v);  // x * v, v rounded to x's type

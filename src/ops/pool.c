@@ -111,6 +111,15 @@ static void max_places(op *o, mx x, mx place, const spatial *w) {
   out(o, 1, place);
 }
 
+mx pool_max(op *o, mx x) {
+  spatial w;
+  if (!spatial_read(o, x, NULL, &w) || !spatial_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return NULL;
+  mx_ints shape = mx_shape(x);
+  for (int i = 0; i < w.n; i++) shape.v[i + 2] = w.out[i];
+  if (!shape.v[0] || !shape.v[1]) return mx_full(o->s, shape, 0, mx_dtype(x));
+  return joined(padded(x, &w, lowest(x)), &w, mx_maximum);
+}
+
 static void max_pool(op *o) {
   mx x = in(o, 0);
   spatial w;
