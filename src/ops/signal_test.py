@@ -97,10 +97,15 @@ f.case("Rfft", 1, [x.astype(np.float16)], attrs=one_d, tol=HALF, want=[pairs(np.
 f.declines("Rfft", 1, [x], attrs={**one_d, "onesided": 0}, why="onesided is not 1", **MS)
 f.declines("Rfft", 1, [x], attrs={**one_d, "normalized": 1}, why="normalized is not 0", **MS)
 f.declines("Rfft", 1, [x.astype(np.float64)], attrs=one_d, why="type float64", **MS)
-for shape in [(8,), (2, 7), (2, 3, 6)]:  # the declared shape tells an odd length from an even one
-    x = real(*shape)
-    f.case("Irfft", 1, [pairs(np.fft.rfft(x)).astype(f32)], attrs=one_d, tol=TOL, want=[x], out_types=[f32], out_shapes=[shape], **MS)
-f.declines("Irfft", 1, [real(5, 2)], attrs=one_d, why="length of the output is not declared", out_types=[f32], **MS)
+for n in (5, 6, 7, 8):
+    z = np.fft.rfft(real(2, 3, n))
+    f.case("Irfft", 1, [pairs(z).astype(f32)], attrs=one_d, tol=TOL, want=[np.fft.irfft(z, n).astype(f32)], out_types=[f32], out_shapes=[[2, 3, n]], **MS)
+z = np.fft.rfft2(real(2, 4, 6))
+f.case("Irfft", 1, [pairs(z).astype(f32)], attrs={**one_d, "signal_ndim": 2}, tol=TOL, want=[np.fft.irfft2(z, (4, 6)).astype(f32)], out_types=[f32],
+       out_shapes=[["a", "b", 6]], **MS)
+f.case("Irfft", 1, [np.zeros((0, 4, 2), f32)], attrs=one_d, want=[np.zeros((0, 6), f32)], out_types=[f32], out_shapes=[["a", 6]], **MS)
+f.declines("Irfft", 1, [pairs(z).astype(f32)], attrs=one_d, why="length of the output is not declared", **MS)
+f.fails("Irfft", 1, [np.zeros((2, 4, 2), f32)], attrs=one_d, why="4 numbers for a signal of 9", out_types=[f32], out_shapes=[["a", 9]], **MS)
 for sa, sb in [((2, 3, 2), (2, 3, 2)), ((2, 3, 2), (2,)), ((1, 2), (4, 1, 2)), ((0, 2), (1, 2))]:
     for t in (np.float32, np.float64, np.float16):
         a, b = real(*sa, t=t), real(*sb, t=t)
