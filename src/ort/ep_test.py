@@ -97,16 +97,17 @@ def test_many_inputs(count):
 
 def test_a_node_left_to_the_cpu_splits_the_graph():
     nodes = [helper.make_node("Add", ["x", "y"], ["a"], name="first"),
-             helper.make_node("LabelEncoder", ["a"], ["e"], name="labels", domain="ai.onnx.ml", keys_floats=[2.0], values_floats=[5.0],
-                              default_float=-1.0),
+             helper.make_node("Cast", ["a"], ["words"], name="to_words", to=TensorProto.STRING),
+             helper.make_node("Cast", ["words"], ["e"], name="from_words", to=TensorProto.FLOAT),
              helper.make_node("Mul", ["e", "a"], ["z"], name="last")]
     source = model(nodes, [info("x", F, [2, 3]), info("y", F, [3])], [info("z", F, [2, 3]), info("a", F, [2, 3])])
     ones = np.ones_like(X)
-    record = check(source, {"x": ones, "y": ones[0]}, [10 * ones, 2 * ones], 2)
+    record = check(source, {"x": ones, "y": ones[0]}, [4 * ones, 2 * ones], 2)
     assert record["groups"] == 2
-    assert [(p["name"], p["place"]) for p in record["placed"]] == [("first", "MLX"), ("labels", "CPU"), ("last", "MLX")]
-    assert record["placed"][0]["group"] != record["placed"][2]["group"] and record["placed"][1]["group"] is None
-    assert [d["name"] for d in record["declined"]] == ["labels"] and record["declined"][0]["reason"]
+    assert [(p["name"], p["place"]) for p in record["placed"]] == [("first", "MLX"), ("to_words", "CPU"), ("from_words", "CPU"),
+                                                                  ("last", "MLX")]
+    assert record["placed"][0]["group"] != record["placed"][3]["group"] and record["placed"][1]["group"] is None
+    assert [d["name"] for d in record["declined"]] == ["to_words", "from_words"] and record["declined"][0]["reason"]
 
 
 @pytest.mark.parametrize("condition", [True, False])
