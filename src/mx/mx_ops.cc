@@ -34,6 +34,16 @@ mc::array scatter(const mc::array &a, const std::vector<mc::array> &idx, const m
   return mc::scatter(a, idx, up, ax, s);
 }
 
+// CUDA kernels of these crash the process on arrays without elements.
+mc::array matmul(const mc::array &a, const mc::array &b, mc::Stream s) {
+  auto y = mc::matmul(a, b, s);
+  return a.size() && b.size() ? y : mc::zeros(y.shape(), y.dtype(), s);
+}
+mc::array sort(const mc::array &a, int axis, mc::Stream s) { return a.size() ? mc::sort(a, axis, s) : a; }
+mc::array order(const mc::array &a, const mc::array &sorted, mc::Stream s) {
+  return a.size() ? sorted : mc::zeros(a.shape(), mc::uint32, s);
+}
+
 // The CPU device keeps the exponentials of a half type in that type, and so rounds twice.
 mc::array softmax(const mc::array &a, int axis, const mx_scope *s) {
   bool half = a.dtype() == mc::float16 || a.dtype() == mc::bfloat16;
@@ -134,9 +144,11 @@ mx mx_clip(mx x, mx lo, mx hi) { return mx_call(ON(x) mc::clip(mx_a(x), maybe(lo
 mx mx_softmax(mx x, int axis) {
   return mx_call(x->scope, [&] { return softmax(mx_a(x), axis, x->scope); });
 }
-mx mx_sort(mx x, int axis) { return mx_call(ON(x) mc::sort(mx_a(x), axis, s) END); }
-mx mx_argsort(mx x, int axis) { return mx_call(ON(x) mc::argsort(mx_a(x), axis, s) END); }
-mx mx_argpartition(mx x, int kth, int axis) { return mx_call(ON(x) mc::argpartition(mx_a(x), kth, axis, s) END); }
+mx mx_sort(mx x, int axis) { return mx_call(ON(x) sort(mx_a(x), axis, s) END); }
+mx mx_argsort(mx x, int axis) { return mx_call(ON(x) order(mx_a(x), mc::argsort(mx_a(x), axis, s), s) END); }
+mx mx_argpartition(mx x, int kth, int axis) {
+  return mx_call(ON(x) order(mx_a(x), mc::argpartition(mx_a(x), kth, axis, s), s) END);
+}
 mx mx_arange(mx_scope *sc, double start, double stop, double step, dtype t) {
   return mx_call(sc, [&] { return mc::arange(start, stop, step, mx_to_dtype(t), sc->stream); });
 }
@@ -144,7 +156,7 @@ mx mx_tri(mx_scope *sc, int n, int m, int k, dtype t) {
   return mx_call(sc, [&] { return mc::tri(n, m, k, mx_to_dtype(t), sc->stream); });
 }
 
-mx mx_matmul(mx x, mx y) { return mx_call(ON(x) mc::matmul(mx_a(x), mx_a(y), s) END); }
+mx mx_matmul(mx x, mx y) { return mx_call(ON(x) matmul(mx_a(x), mx_a(y), s) END); }
 mx mx_linear(mx x, mx w, mx bias) {
   mx y = mx_matmul(x, w);
   return bias ? mx_add(y, bias) : y;
