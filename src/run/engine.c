@@ -19,6 +19,7 @@ struct engine {
 
 struct kernel {
   program *p;
+  const char *told;  // the reason for the eager route that was logged last
 };
 
 mx_device engine_default_device(const opts *o, err *e) {
@@ -110,6 +111,8 @@ static void run_on_worker(void *arg) {
   engine *en = j->en;
   en->pool = j->io->pool ? *j->io->pool : (cpu_pool){0};
   route r = route_pick(j->k->p, &en->o, j->io);
+  if (r.reason && r.reason != j->k->told) log_put(&en->log, LOG_VERBOSE, "runs are eager: %s", r.reason);
+  j->k->told = r.reason;
   if (eager_run(j->k->p, j->io, &en->pool, j->e)) atomic_fetch_add(&en->runs[r.kind], 1);
   en->pool = (cpu_pool){0};
 }
