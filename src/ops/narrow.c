@@ -30,7 +30,7 @@ static float narrow_float(dtype t, unsigned v) {
 float narrow_at(dtype t, const uint8_t *data, size_t i) {
   int bits = bits_of(t);
   size_t each = (size_t)(8 / bits);
-  unsigned v = data[i / each] >> (i % each * (size_t)bits) & ((1u << bits) - 1);
+  unsigned v = (unsigned)(data[i / each] >> (i % each * (size_t)bits)) & ((1u << bits) - 1);
   if (dtype_in(t, DTS_NARROW_FLOAT)) return narrow_float(t, v);
   bool is_signed = t == DT_I4 || t == DT_I2;
   return (float)v - (is_signed && v >> (bits - 1) ? (float)(1 << bits) : 0);
