@@ -177,7 +177,7 @@ def test_matmul(draw):
 @st.composite
 def test_gemm(draw):
     t = draw(one_of((np.float32, np.float64, np.float16)))
-    m, k, n = draw(st.integers(0, 6)), draw(st.integers(1, 6)), draw(st.integers(0, 6))  # ORT leaves products over nothing unset
+    m, k, n = draw(st.integers(0, 6)), draw(st.integers(1, 6)), draw(st.integers(0, 6))  # of products over nothing ORT ignores beta
     ta, tb = draw(one_of((0, 1))), draw(one_of((0, 1)))
     ins = [values(draw, (k, m) if ta else (m, k), t), values(draw, (n, k) if tb else (k, n), t)]
     if draw(flags):
