@@ -2,11 +2,17 @@
 import os
 
 os.environ.setdefault("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")  # before ONNX Runtime is loaded: the node tests use newer opsets
+import random
+
 import onnxruntime
+import pytest
 import onnxruntime_ep_mlx as mlx_ep
 
 
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its option
 def pytest_configure(config):
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = random.randrange(2**32)  # each run has other random cases; a failure prints the seed
     onnxruntime.set_default_logger_severity(4)
     mlx_ep.register_execution_provider_library()
 

@@ -48,15 +48,17 @@ static int64_t clamp(int64_t v, int64_t lo, int64_t hi) { return v < lo ? lo : v
 
 // One axis as MLX takes it: start, stop and stride within an axis of n. Gives the number of elements.
 static int slice_axis(int64_t start, int64_t end, int64_t step, int n, int *from, int *to, int *stride) {
+  bool open = end == INT32_MAX || end == INT64_MAX;  // ONNX Runtime: to the axis' end in the step's direction, backward too
   if (start < 0) start += n;
   if (end < 0) end += n;
+  if (open && step < 0) end = -1;
   int64_t s = clamp(step, -INT_MAX, INT_MAX), count;
   if (s > 0) {
     start = clamp(start, 0, n);
     end = clamp(end, 0, n);
     count = end > start ? (end - start + s - 1) / s : 0;
   } else {
-    start = clamp(start, -1, n - 1);
+    start = clamp(start, n ? 0 : -1, n - 1);
     end = clamp(end, -1, n - 1);
     count = start > end ? (start - end - s - 1) / -s : 0;
   }

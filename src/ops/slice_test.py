@@ -40,7 +40,7 @@ for t in TYPES:
     f.case("Slice", 13, [data((4, 5), t), i32(1), i32(4), i32(1), i32(2)])
     f.case("Slice", 13, [data((4, 5), t), i64(-1), i64(-FAR), i64(1), i64(-2)])
 SPANS = [(0, FAR, 1), (FAR, 0, -1), (FAR, -FAR - 1, -1), (-FAR - 1, FAR, 2), (-1, -8, -1), (6, -8, -3), (2, 2, 1), (5, 2, 1),
-         (2, 5, -1), (-3, -1, 1), (3, FAR, FAR), (3, -FAR, -FAR - 1), (6, 0, -6), (6, -99, -6), (7, 9, 1), (-9, 1, 1), (1, 6, 4)]
+         (2, 5, -1), (-3, -1, 1), (3, FAR, FAR), (3, -FAR, -FAR - 1), (4, FAR, -1), (6, 2**31 - 1, -2), (4, 2**31, -1), (-9, -99, -1), (-9, FAR, -2), (6, 0, -6), (6, -99, -6), (7, 9, 1), (-9, 1, 1), (1, 6, 4)]
 for start, end, step in SPANS:
     f.case("Slice", 13, [v7, i64(start), i64(end), i64(0), i64(step)], name=f"{start}:{end}:{step}")
     f.case("Slice", 13, [i64(*range(7)), i64(start), i64(end), i64(0), i64(step)], const=(0,), name=f"known {start}:{end}:{step}")
