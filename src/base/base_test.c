@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/dtype.h"
 #include "base/err.h"
@@ -83,6 +84,23 @@ static void json_text_is_escaped(void) {
   text_free(&t);
 }
 
+static void elements_that_share_a_byte(void) {
+  static const struct {
+    dtype t;
+    uint8_t packed[2], codes[5];
+    size_t n;
+  } CASES[] = {{DT_I4, {0x8f, 0x07}, {0xff, 0xf8, 7}, 3}, {DT_U4, {0x8f, 0x07}, {15, 8, 7}, 3}, {DT_F4E2M1, {0xf8, 0x01}, {8, 15, 1}, 3},
+               {DT_I2, {0xe4, 0x03}, {0, 1, 0xfe, 0xff, 0xff}, 5}, {DT_U2, {0xe4, 0x03}, {0, 1, 2, 3, 3}, 5}};
+  for (size_t k = 0; k < sizeof CASES / sizeof CASES[0]; k++) {
+    uint8_t codes[5] = {0}, packed[2] = {0xaa, 0xaa};
+    dtype_unpack(CASES[k].t, CASES[k].packed, codes, CASES[k].n);
+    dtype_pack(CASES[k].t, codes, packed, CASES[k].n);
+    CHECK(!memcmp(codes, CASES[k].codes, CASES[k].n));
+    CHECK(!memcmp(packed, CASES[k].packed, 2));
+  }
+  CHECK(dtype_shared(DT_F8E8M0) == 1 && dtype_code(DT_F8E8M0) == DT_U8 && dtype_code(DT_F16) == DT_F16);
+}
+
 void base_tests(void) {
   first_error_wins();
   long_messages_are_cut();
@@ -91,6 +109,7 @@ void base_tests(void) {
   allocations_can_fail();
   options_are_checked();
   json_text_is_escaped();
+  elements_that_share_a_byte();
   CHECK_STR(dtype_name(DT_BF16), "bfloat16");
   CHECK(dtype_size(DT_I64) == 8 && dtype_size(DT_STRING) == 0 && dtype_size((dtype)99) == 0);
 }

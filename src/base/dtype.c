@@ -17,3 +17,31 @@ static const struct {
 
 const char *dtype_name(dtype t) { return t >= 0 && t < DT_COUNT ? TYPES[t].name : "undefined"; }
 size_t dtype_size(dtype t) { return t >= 0 && t < DT_COUNT ? TYPES[t].size : 0; }
+
+dtype dtype_code(dtype t) {
+  if (t == DT_I4 || t == DT_I2) return DT_I8;
+  return dtype_in(t, DTS_NARROW) ? DT_U8 : t;
+}
+
+size_t dtype_shared(dtype t) {
+  if (t == DT_U2 || t == DT_I2) return 4;
+  return t == DT_U4 || t == DT_I4 || t == DT_F4E2M1 ? 2 : 1;
+}
+
+void dtype_unpack(dtype t, const uint8_t *packed, uint8_t *codes, size_t n) {
+  size_t each = dtype_shared(t), bits = 8 / each;
+  unsigned mask = (1u << bits) - 1, sign = dtype_code(t) == DT_I8 ? 1u << (bits - 1) : 0;
+  for (size_t i = 0; i < n; i++) {
+    unsigned v = (unsigned)packed[i / each] >> (i % each * bits) & mask;
+    codes[i] = (uint8_t)((v ^ sign) - sign);
+  }
+}
+
+void dtype_pack(dtype t, const uint8_t *codes, uint8_t *packed, size_t n) {
+  size_t each = dtype_shared(t), bits = 8 / each;
+  unsigned mask = (1u << bits) - 1;
+  for (size_t i = 0; i < n; i++) {
+    if (i % each == 0) packed[i / each] = 0;
+    packed[i / each] = (uint8_t)(packed[i / each] | (codes[i] & mask) << (i % each * bits));
+  }
+}

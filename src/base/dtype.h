@@ -1,5 +1,5 @@
-// Element types: the values of ONNX TensorProto.DataType (and ONNXTensorElementDataType), so that they cross every
-// border unchanged.
+// Element types: the values of ONNXTensorElementDataType, so that they cross every border unchanged. TensorProto.DataType
+// has the same but for the last three.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,7 +48,13 @@ enum {
   DTS_INT = DTS_SIGNED | DTS_UNSIGNED,
   DTS_NUMERIC = DTS_FLOAT64 | DTS_INT,
   DTS_BOOL = DTYPE_BIT(DT_BOOL),
-  DTS_TENSOR = DTS_NUMERIC | DTS_BOOL  // every type that MLX holds as it is (complex64 aside)
+  DTS_TENSOR = DTS_NUMERIC | DTS_BOOL,  // every type that MLX holds as it is (complex64 aside)
+  // The narrow types, which MLX has not. In a program such an element is its code, one a byte: the value of an integer, the
+  // bits of a float.
+  DTS_NARROW_INT = DTYPE_BIT(DT_U4) | DTYPE_BIT(DT_I4) | DTYPE_BIT(DT_U2) | DTYPE_BIT(DT_I2),
+  DTS_NARROW_FLOAT = DTYPE_BIT(DT_F8E4M3FN) | DTYPE_BIT(DT_F8E4M3FNUZ) | DTYPE_BIT(DT_F8E5M2) | DTYPE_BIT(DT_F8E5M2FNUZ) |
+                     DTYPE_BIT(DT_F4E2M1) | DTYPE_BIT(DT_F8E8M0),
+  DTS_NARROW = DTS_NARROW_INT | DTS_NARROW_FLOAT
 };
 
 static inline bool dtype_in(dtype t, dtypes set) { return t > DT_NONE && t < DT_COUNT && (set & DTYPE_BIT(t)) != 0; }
@@ -57,3 +63,9 @@ static inline bool dtype_is_int(dtype t) { return dtype_in(t, DTS_INT); }
 
 const char *dtype_name(dtype t);  // "float32", "int64", ... ; "undefined" for what is not a type
 size_t dtype_size(dtype t);       // bytes of an element; 0 for strings and for types under a byte
+
+dtype dtype_code(dtype t);   // what codes of a narrow type are held in: int8 for int4 and int2, else uint8; any other t itself
+size_t dtype_shared(dtype t);  // elements that share a byte on the host, the first in the lowest bits: 4, 2 or 1
+// Codes from and to a host's bytes; n elements. Bits that no element has are zero.
+void dtype_unpack(dtype t, const uint8_t *packed, uint8_t *codes, size_t n);
+void dtype_pack(dtype t, const uint8_t *codes, uint8_t *packed, size_t n);

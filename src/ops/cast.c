@@ -1,27 +1,55 @@
 // Changes of element type.
-#include "ops/op.h"
+#include <string.h>
+
+#include "ops/narrow.h"
+
+enum { DTS_CAST = DTS_TENSOR | DTS_NARROW };
+
+static const char *round_mode(const node *n) { return attr_s(n, "round_mode", "up"); }
 
 // MLX converts as C does: floats to integers toward zero, what does not fit wraps, NaN to true.
-static void claim_cast(claim *c) {
-  require_types(c, 0, DTS_TENSOR);
+static void claim_types(claim *c, dtypes set) {
+  require_types(c, 0, set);
   CLAIM_GOES_ON(c);
-  REQUIRE(c, dtype_in(out_type(c, 0), DTS_TENSOR), "no conversion to type %s", dtype_name(out_type(c, 0)));
+  REQUIRE(c, dtype_in(out_type(c, 0), set), "no conversion to type %s", dtype_name(out_type(c, 0)));
+}
+
+static void claim_cast(claim *c) {
+  claim_types(c, DTS_CAST);
+  CLAIM_GOES_ON(c);
+  if (out_type(c, 0) != DT_F8E8M0) return;
+  const char *mode = round_mode(c->n);
+  REQUIRE(c, !strcmp(mode, "up") || !strcmp(mode, "down") || !strcmp(mode, "nearest"), "round_mode '%s' is not known", mode);
 }
 
 static void claim_bit_cast(claim *c) {
-  claim_cast(c);
+  claim_types(c, DTS_TENSOR);
   CLAIM_GOES_ON(c);
   REQUIRE(c, dtype_size(in_type(c, 0)) == dtype_size(out_type(c, 0)), "types %s and %s differ in width",
           dtype_name(in_type(c, 0)), dtype_name(out_type(c, 0)));
 }
 
-static void cast_op(op *o) { out(o, 0, in(o, 0)); }
+static void cast_op(op *o) {
+  dtype from = o->n->in[0]->type, to = want_type(o, 0);
+  mx x = in(o, 0);
+  if (from != to) x = narrow_values(x, from);
+  if (from != to && dtype_in(to, DTS_NARROW)) {
+    const char *mode = round_mode(o->n);
+    e8m0_round round = !strcmp(mode, "down") ? ROUND_DOWN : !strcmp(mode, "nearest") ? ROUND_NEAREST : ROUND_UP;
+    x = narrow_codes(x, to, attr_i(o->n, "saturate", 1) != 0, round);
+  }
+  out(o, 0, x);
+}
+
+static void identity_op(op *o) { out(o, 0, in(o, 0)); }
 static void bit_cast_op(op *o) { out(o, 0, mx_view(in(o, 0), want_type(o, 0))); }
 
+static void claim_identity(claim *c) { claim_types(c, DTS_CAST); }
+
 const op_row ops_cast[] = {
-    OP("", "Cast", 1, ANY, claim_cast, cast_op, .traits = OP_CHEAP),
-    OP("", "CastLike", 15, ANY, claim_cast, cast_op, .traits = OP_CHEAP),
-    OP("", "Identity", 1, ANY, claim_cast, cast_op, .traits = OP_CHEAP),
+    OP("", "Cast", 1, ANY, claim_cast, cast_op, .traits = OP_CHEAP | OP_NARROW),
+    OP("", "CastLike", 15, ANY, claim_cast, cast_op, .traits = OP_CHEAP | OP_NARROW),
+    OP("", "Identity", 1, ANY, claim_identity, identity_op, .traits = OP_CHEAP | OP_NARROW),
     OP("", "BitCast", 26, ANY, claim_bit_cast, bit_cast_op, .traits = OP_CHEAP),
     {0},
 };

@@ -114,7 +114,5 @@ f.case("BitCast", 26, [np.array([1, 0], np.uint8)], attrs={"to": TensorProto.BOO
 
 strings = {"attrs": {"to": TensorProto.STRING}}
 f.declines("Cast", 13, [np.ones(2, np.float32)], why="string", **strings)
-f.declines("Cast", 19, [np.ones(2, np.float32)], why="float8e4m3fn", attrs={"to": TensorProto.FLOAT8E4M3FN})
-f.declines("Cast", 21, [np.ones(2, np.float32)], why="int4", attrs={"to": TensorProto.INT4})
 
 test_cast = f.pytest()

@@ -1,15 +1,15 @@
-// Elements that MLX has no type for: integers of 2 and 4 bits, floats of 4 and 8 bits. They come as constants only.
+// Numbers of the narrow types (DTS_NARROW), which MLX has not. Invariant: an array of such a type holds codes (see dtype.h),
+// and only rows with OP_NARROW or OP_ANY_TYPE see one.
 #pragma once
 #include "ops/op.h"
 
-enum {
-  DTS_NARROW_INT = DTYPE_BIT(DT_U4) | DTYPE_BIT(DT_I4) | DTYPE_BIT(DT_U2) | DTYPE_BIT(DT_I2),
-  DTS_NARROW_FLOAT = DTYPE_BIT(DT_F8E4M3FN) | DTYPE_BIT(DT_F8E4M3FNUZ) | DTYPE_BIT(DT_F8E5M2) | DTYPE_BIT(DT_F8E5M2FNUZ) |
-                     DTYPE_BIT(DT_F4E2M1),
-  DTS_NARROW = DTS_NARROW_INT | DTS_NARROW_FLOAT
-};
+// A tensor's data as an array of its own; of a narrow type as codes. Fails the scope when the data is cut short.
+mx narrow_from(mx_scope *s, const tensor *t, mx_ints shape);
+// Codes as numbers: float32, or the codes themselves for integers. x of a type that MLX has stays as it is.
+mx narrow_values(mx x, dtype t);
 
-// Element i of packed data, the lowest bits first.
-float narrow_at(dtype t, const uint8_t *data, size_t i);
-// A constant of a narrow type as int8, uint8 (integers) or float32 (floats). NULL when it is too large or cut short.
-mx_held *narrow_hold(mx_scope *s, const tensor *t);
+typedef enum { ROUND_UP, ROUND_DOWN, ROUND_NEAREST } e8m0_round;  // only nearest's ties go up
+// Numbers of any MLX type as codes of t. Integers: nearest, ties away from zero, the lowest bits of what is too large.
+// Floats: from float32, to which every other type is rounded first, as ONNX Runtime and the onnx package do; nearest, ties to
+// even; out of range gives the largest number, or NaN or infinity without saturate. float8e8m0 alone takes `round`.
+mx narrow_codes(mx x, dtype t, bool saturate, e8m0_round round);

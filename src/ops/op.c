@@ -51,7 +51,8 @@ dtype want_type(const op *o, size_t i) { return wants(o, i) ? o->n->out[i]->type
 void out(op *o, size_t i, mx x) {
   if (!wants(o, i)) return;
   dtype t = want_type(o, i);
-  o->out[i] = t == DT_NONE ? x : mx_astype(x, t);
+  if (dtype_in(t, DTS_NARROW) && mx_dtype(x) != dtype_code(t)) x = op_fail(o, "output %zu is not in codes of %s", i, dtype_name(t));
+  o->out[i] = t == DT_NONE ? x : mx_astype(x, dtype_code(t));
 }
 
 mx op_fail(op *o, const char *fmt, ...) {

@@ -19,7 +19,8 @@ enum {  // traits
   OP_CHEAP = 1u << 1,      // moves or reinterprets only: a group of nothing else is not worth its copies
   OP_RANDOM = 1u << 2,     // two runs differ
   OP_KV = 1u << 3,         // attention with past and present
-  OP_ANY_TYPE = 1u << 4    // claim() checks the types itself (packed weights, types that MLX has not)
+  OP_ANY_TYPE = 1u << 4,   // claim() checks the types itself (packed weights, types that MLX has not)
+  OP_NARROW = 1u << 5      // takes and gives the narrow types too, as codes (see ops/narrow.h)
 };
 #define IN(i) (1u << (i))  // an input as a bit, for host_in and prepared_in
 enum { ANY = 1 << 30 };    // no upper opset
@@ -97,7 +98,8 @@ struct op {
 
 mx in(const op *o, size_t i);          // NULL if absent
 bool wants(const op *o, size_t i);     // is output i used?
-void out(op *o, size_t i, mx x);       // converts to the declared type; does nothing for an unused output
+// Converts to the declared type, but for a narrow one, whose codes x must be; does nothing for an unused output.
+void out(op *o, size_t i, mx x);
 dtype want_type(const op *o, size_t i);  // declared type of output i
 mx op_fail(op *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));  // ERR_INVALID
 

@@ -2,7 +2,10 @@
 #include "ops/narrow.h"
 #include "ops/qint.h"
 
-enum { DTS_8_16 = DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16) };
+enum {
+  DTS_8_16 = DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16),
+  DTS_STORED = DTS_8_16 | (DTS_NARROW & ~DTYPE_BIT(DT_F8E8M0))
+};
 enum { Q_X, Q_SCALE, Q_ZERO };
 static const char *const attrs[] = {"axis", "block_size", "output_dtype", "precision", "saturate", NULL};
 
@@ -14,6 +17,9 @@ static void claim_parameters(claim *c) {
   bool per_axis = block > 0 || (scales == 1 && in_dim(c, Q_SCALE, 0) > 1);
   REQUIRE(c, !per_axis || rank < 0 || (axis >= -rank && axis < rank), "axis %lld for rank %d", (long long)axis, rank);
 }
+
+// Input i in a type that MLX has; NULL if absent.
+static mx number(const op *o, size_t i) { return in(o, i) ? narrow_values(in(o, i), o->n->in[i]->type) : NULL; }
 
 // Scale or zero point p (input i), float32, in a shape that x's broadcasts with.
 static mx parameter(op *o, size_t i, mx p, mx x) {
@@ -38,20 +44,40 @@ static mx parameter(op *o, size_t i, mx p, mx x) {
 }
 
 // ---- quantising ---------------------------------------------------------------------------------------------------------
-static double least(dtype t) { return t == DT_I8 ? -128 : t == DT_I16 ? -32768 : 0; }
-static double most(dtype t) { return t == DT_U8 ? 255 : t == DT_I8 ? 127 : t == DT_U16 ? 65535 : 32767; }
+static double least(dtype t) {
+  switch (t) {
+    case DT_I2: return -2;
+    case DT_I4: return -8;
+    case DT_I8: return -128;
+    case DT_I16: return -32768;
+    default: return 0;
+  }
+}
+
+static double most(dtype t) {
+  switch (t) {
+    case DT_I2: return 1;
+    case DT_U2: return 3;
+    case DT_I4: return 7;
+    case DT_U4: return 15;
+    case DT_I8: return 127;
+    case DT_U8: return 255;
+    case DT_I16: return 32767;
+    default: return 65535;
+  }
+}
 
 static mx saturated(mx y, dtype t) {
-  return mx_astype(mx_clip(y, mx_scalar(y, least(t)), mx_scalar(y, most(t))), t);
+  return mx_astype(mx_clip(y, mx_scalar(y, least(t)), mx_scalar(y, most(t))), dtype_code(t));
 }
 
 static void quantize_claim(claim *c) {
   require_known(c, attrs);
   require_types(c, Q_X, DTS_FLOAT | DTYPE_BIT(DT_I32));
-  require_types(c, Q_SCALE, DTS_FLOAT);
-  require_types(c, Q_ZERO, DTS_8_16);
+  require_types(c, Q_SCALE, DTS_FLOAT | DTYPE_BIT(DT_F8E8M0));
+  require_types(c, Q_ZERO, DTS_STORED);
   CLAIM_GOES_ON(c);
-  REQUIRE(c, dtype_in(out_type(c, 0), DTS_8_16), "output of type %s", dtype_name(out_type(c, 0)));
+  REQUIRE(c, dtype_in(out_type(c, 0), DTS_STORED), "output of type %s", dtype_name(out_type(c, 0)));
   dtype precision = (dtype)attr_i(c->n, "precision", 0);
   REQUIRE(c, precision == DT_NONE || dtype_in(precision, DTS_FLOAT), "precision %s", dtype_name(precision));
   claim_parameters(c);
@@ -60,63 +86,34 @@ static void quantize_claim(claim *c) {
 static void quantize(op *o) {
   mx x = mx_astype(in(o, Q_X), DT_F32);
   dtype precision = (dtype)attr_i(o->n, "precision", 0);
-  mx scale = parameter(o, Q_SCALE, in(o, Q_SCALE), x), y;
+  mx scale = parameter(o, Q_SCALE, number(o, Q_SCALE), x), y;
   if (precision == DT_F16 || precision == DT_BF16)
     y = mx_astype(mx_div(mx_astype(x, precision), mx_astype(scale, precision)), DT_F32);
   else y = mx_div(x, scale);
-  y = mx_round(y);
-  if (in(o, Q_ZERO)) y = mx_add(y, parameter(o, Q_ZERO, in(o, Q_ZERO), x));
-  out(o, 0, saturated(y, want_type(o, 0)));
+  dtype t = want_type(o, 0);
+  bool to_float = dtype_in(t, DTS_NARROW_FLOAT);
+  if (!to_float) y = mx_round(y);
+  if (in(o, Q_ZERO)) y = mx_add(y, parameter(o, Q_ZERO, number(o, Q_ZERO), x));
+  out(o, 0, to_float ? narrow_codes(y, t, attr_i(o->n, "saturate", 1) != 0, ROUND_UP) : saturated(y, t));
 }
 
 // ---- and back -------------------------------------------------------------------------------------------------------------
-typedef struct unpacked {  // constants of narrow types, in types that MLX has
-  mx_held *x, *zero;
-} unpacked;
-
 static void dequantize_claim(claim *c) {
   require_known(c, attrs);
-  require_types(c, Q_X, DTS_8_16 | DTYPE_BIT(DT_I32) | DTS_NARROW);
-  require_types(c, Q_SCALE, DTS_FLOAT);
+  require_types(c, Q_X, DTS_STORED | DTYPE_BIT(DT_I32));
+  require_types(c, Q_SCALE, DTS_FLOAT | DTYPE_BIT(DT_F8E8M0));
   CLAIM_GOES_ON(c);
   REQUIRE(c, !has_in(c, Q_ZERO) || in_type(c, Q_ZERO) == in_type(c, Q_X), "a zero point of another type");
   REQUIRE(c, dtype_in(out_type(c, 0), DTS_FLOAT), "output of type %s", dtype_name(out_type(c, 0)));
-  if (dtype_in(in_type(c, Q_X), DTS_NARROW))
-    REQUIRE(c, in_const(c, Q_X) && (!has_in(c, Q_ZERO) || in_const(c, Q_ZERO)), "%s values must be constant",
-            dtype_name(in_type(c, Q_X)));
   claim_parameters(c);
-}
-
-static void dequantize_unprepare(void *prepared) {
-  unpacked *p = prepared;
-  if (!p) return;
-  mx_held_free(p->x);
-  mx_held_free(p->zero);
-  mem_free(p);
-}
-
-static void *dequantize_prepare(const node *n, mx_device d, err *e) {
-  if (!dtype_in(n->in[Q_X]->type, DTS_NARROW)) return NULL;
-  const tensor *zero = Q_ZERO < n->n_in && n->in[Q_ZERO] ? n->in[Q_ZERO]->constant : NULL;
-  unpacked *p = mem_alloc(sizeof *p);
-  mx_scope *s = mx_scope_new(d);
-  if (p && s) p->x = narrow_hold(s, n->in[Q_X]->constant);
-  if (p && s && zero) p->zero = narrow_hold(s, zero);
-  mx_scope_free(s);
-  if (p && p->x && (p->zero || !zero)) return p;
-  dequantize_unprepare(p);
-  FAIL(e, ERR_NO_MEMORY, "%s values cannot be unpacked", dtype_name(n->in[Q_X]->type));
-  return NULL;
 }
 
 // int32 is centred as an integer, the smaller types as float32: either is exact.
 static void dequantize(op *o) {
-  const unpacked *p = o->prepared;
-  mx x = p ? mx_use(o->s, p->x) : in(o, Q_X), zero = in(o, Q_ZERO);
-  if (p) zero = p->zero ? mx_use(o->s, p->zero) : NULL;
+  mx x = number(o, Q_X), zero = number(o, Q_ZERO);
   mx y = mx_dtype(x) == DT_I32 ? x : mx_astype(x, DT_F32);
   if (zero) y = mx_sub(y, parameter(o, Q_ZERO, zero, x));
-  out(o, 0, mx_mul(mx_astype(y, DT_F32), parameter(o, Q_SCALE, in(o, Q_SCALE), x)));
+  out(o, 0, mx_mul(mx_astype(y, DT_F32), parameter(o, Q_SCALE, number(o, Q_SCALE), x)));
 }
 
 // ---- with a scale of its own -------------------------------------------------------------------------------------------------
@@ -130,11 +127,9 @@ static void dynamic(op *o) {
 }
 
 const op_row ops_quant[] = {
-    OP("", "QuantizeLinear", 10, ANY, quantize_claim, quantize, .host_in = 0),
-    OP("", "DequantizeLinear", 10, ANY, dequantize_claim, dequantize, .traits = OP_ANY_TYPE, .prepare = dequantize_prepare,
-       .unprepare = dequantize_unprepare, .prepared_in = IN(Q_X) | IN(Q_ZERO)),
+    OP("", "QuantizeLinear", 10, ANY, quantize_claim, quantize, .traits = OP_NARROW),
+    OP("", "DequantizeLinear", 10, ANY, dequantize_claim, dequantize, .traits = OP_NARROW),
     OP("", "DynamicQuantizeLinear", 11, ANY, dynamic_claim, dynamic, .host_in = 0),
-    OP("com.microsoft", "QuantizeLinear", 1, ANY, quantize_claim, quantize, .host_in = 0),
-    OP("com.microsoft", "DequantizeLinear", 1, ANY, dequantize_claim, dequantize, .traits = OP_ANY_TYPE, .prepare = dequantize_prepare,
-       .unprepare = dequantize_unprepare, .prepared_in = IN(Q_X) | IN(Q_ZERO)),
+    OP("com.microsoft", "QuantizeLinear", 1, ANY, quantize_claim, quantize, .traits = OP_NARROW),
+    OP("com.microsoft", "DequantizeLinear", 1, ANY, dequantize_claim, dequantize, .traits = OP_NARROW),
     {0}};

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from case import Family, compare, record_of_newest, run_on_mlx, session
+from case import Family, compare, run_on_mlx, session
 
 MS = "com.microsoft"
 rng = np.random.default_rng(16)
@@ -126,13 +126,3 @@ def test_narrow_constants(kind, opset):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=13 if opset >= 25 else 10)
     want = onnx.numpy_helper.to_array(x).astype(np.float32) * np.float32(0.5)
     compare(run_on_mlx(model, {"s": np.array(0.5, np.float32)})[0], want, None, "y")
-
-
-def test_four_bit_inputs_are_declined():
-    node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"])
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.INT4, [2, 2]),
-                                            helper.make_tensor_value_info("s", TensorProto.FLOAT, [])],
-                              [onnx.ValueInfoProto(name="y")])
-    session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), True)
-    record = record_of_newest()
-    assert record["claimed"] == 0 and "must be constant" in record["declined"][0]["reason"], record

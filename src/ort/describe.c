@@ -271,7 +271,8 @@ static void put_traits(text *t, uint32_t traits) {
                {OP_CHEAP, "cheap"},
                {OP_RANDOM, "random"},
                {OP_KV, "kv"},
-               {OP_ANY_TYPE, "any_type"}};
+               {OP_ANY_TYPE, "any_type"},
+               {OP_NARROW, "narrow_types"}};
   bool some = false;
   text_put(t, ",\"traits\":[");
   for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {

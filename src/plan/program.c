@@ -2,6 +2,7 @@
 
 #include <limits.h>
 
+#include "ops/narrow.h"
 #include "ops/registry.h"
 
 static size_t count_bodies(const node *n) {
@@ -65,7 +66,9 @@ static bool constant_shape(const value *v, mx_ints *shape, err *e) {
   size_t count, bytes;
   *shape = (mx_ints){.n = t->rank};
   if (t->rank > MX_MAX_RANK) return FAIL(e, ERR_UNSUPPORTED, "constant '%s' has rank %d", v->name, t->rank);
-  if (!dims_count(t->dims, t->rank, &count) || !size_mul(count, dtype_size(t->type), &bytes) || bytes != t->bytes)
+  size_t each = dtype_shared(t->type);
+  bool fits = dims_count(t->dims, t->rank, &count) && size_mul(count, each > 1 ? 1 : dtype_size(t->type), &bytes);
+  if (!fits || bytes / each + (bytes % each != 0) != t->bytes)
     return FAIL(e, ERR_INVALID, "constant '%s' holds %zu bytes, which its shape and type do not give", v->name, t->bytes);
   for (int i = 0; i < t->rank; i++) {
     if (t->dims[i] > INT_MAX) return FAIL(e, ERR_UNSUPPORTED, "constant '%s' has a dimension over 2^31", v->name);
@@ -77,7 +80,7 @@ static bool constant_shape(const value *v, mx_ints *shape, err *e) {
 static bool hold_constant(program *p, mx_scope *s, const value *v, err *e) {
   mx_ints shape;
   if (!constant_shape(v, &shape, e)) return false;
-  mx x = mx_from(s, v->constant->data, v->constant->type, shape);
+  mx x = narrow_from(s, v->constant, shape);
   p->constants[v->id] = mx_hold(x);
   if (p->constants[v->id]) return true;
   *e = *mx_error(s);

@@ -32,7 +32,7 @@ static bool run_in(program *p, mx_scope *s, const run_io *io, mx *values, err *e
     return false;
   }
   for (size_t i = 0; i < g->n_outputs; i++) outs[i] = values[g->outputs[i]->id];
-  return io_write(s, io, outs, e);
+  return io_write(s, g, io, outs, e);
 }
 
 bool eager_run(program *p, const run_io *io, const struct cpu_pool *pool, err *e) {

@@ -1,4 +1,5 @@
-// The border of a run. Invariant: inputs are only read, each output is written once, in row-major order.
+// The border of a run. Invariant: inputs are only read, each output is written once, in row-major order. Elements that
+// share a byte on the host's side have one each on this side (see dtype.h).
 #pragma once
 #include "base/err.h"
 #include "graph/graph.h"
@@ -18,4 +19,4 @@ typedef struct run_io {
 mx_ints io_shape(mx_scope *s, const tensor *t);           // fails the scope for a shape that MLX cannot hold
 bool io_wrap(mx_scope *s, const graph *g, const run_io *io, mx *values);  // inputs into values[value id]
 // Computes outs[0..n_out), lets go of everything else in the scope, and copies them out.
-bool io_write(mx_scope *s, const run_io *io, mx *outs, err *e);
+bool io_write(mx_scope *s, const graph *g, const run_io *io, mx *outs, err *e);
