@@ -30,7 +30,7 @@ flags = st.booleans()
 def prop(cases):
     """A test of many random cases."""
 
-    @settings(max_examples=int(os.environ.get("PROPERTY_EXAMPLES", "20")), deadline=None, database=None, derandomize=False,
+    @settings(max_examples=int(os.environ.get("PROPERTY_EXAMPLES", "20")), deadline=None, database=None, derandomize="PROPERTY_SEED" not in os.environ,
               print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(case=cases(), symbolic=flags)
     def test(case: Case, symbolic: bool):
