@@ -7,6 +7,7 @@ CMAKE_FLAGS ?=
 PROMPT ?= What is the capital of France?
 ARGS   ?=
 READY  := $(VENV)/.ready
+READY_TEST := $(VENV)/.ready-test
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test unit-test python-test sanitize tsan bench clean distclean
@@ -23,6 +24,10 @@ $(READY): requirements.txt
 	$(PY) -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "onnxruntime_ep_mlx.pth").write_text(str(pathlib.Path("python").resolve()) + "\n")'
 	touch $@
 
+$(READY_TEST): requirements-test.txt $(READY)
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-test.txt
+	touch $@
+
 $(BUILD)/build.ninja: $(READY) CMakeLists.txt
 	$(VENV)/bin/cmake -S . -B $(BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV)/bin/ninja) -DPython_EXECUTABLE=$(abspath $(PY)) $(CMAKE_FLAGS)
 
@@ -37,7 +42,7 @@ test: unit-test python-test  ## build and run every test
 unit-test: build ## the C unit tests (no ONNX Runtime in the process)
 	$(BUILD)/unit_tests
 
-python-test: build  ## the tests through ONNX Runtime
+python-test: build $(READY_TEST)  ## the tests through ONNX Runtime
 	$(PY) -m pytest -q $(ARGS)
 
 sanitize:        ## the whole test suite under AddressSanitizer and UBSan
@@ -46,7 +51,7 @@ sanitize:        ## the whole test suite under AddressSanitizer and UBSan
 tsan:            ## the thread tests under ThreadSanitizer
 	tools/sanitize.sh thread
 
-bench: build     ## measure: BLAS forwarding and 4-bit products
+bench: build $(READY_TEST)  ## measure: BLAS forwarding and 4-bit products
 	$(PY) bench/run.py $(ARGS)
 
 clean:           ## remove what was built

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-address,undefined}
 dir=build-$(echo "$kind" | tr ',' '-')
-make build BUILD="$dir" CMAKE_FLAGS="-DSANITIZE=$kind -DCMAKE_BUILD_TYPE=RelWithDebInfo"
+make build .venv/.ready-test BUILD="$dir" CMAKE_FLAGS="-DSANITIZE=$kind -DCMAKE_BUILD_TYPE=RelWithDebInfo"
 suppress=$(pwd)/tools/suppressions
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export LSAN_OPTIONS=suppressions="$suppress/leak.txt"
