@@ -1,6 +1,6 @@
 """What the documents say about speed: python bench/run.py [--json] [--seconds S].
 
-Medians of interleaved runs, with the 10th and 90th percentile; a line is a ratio measured in one process (the reference
+Medians of blocks of runs that take turns, with the 10th and 90th percentile; a line is a ratio measured in one process (the reference
 BLAS line: in two, one after the other, since only one of them may load libmlx first).
 """
 from __future__ import annotations
@@ -27,17 +27,22 @@ print(sorted(times)[6])
 """
 
 
+SETTLE, BLOCK = 0.01, 10  # seconds; calls
+
+
 def measure(seconds: float, *calls) -> list[list[float]]:
-    """Microseconds (p10, p50, p90) of each call, run in turn."""
+    """Microseconds (p10, p50, p90) of each call, in blocks that take turns: a pool that still spins after the other's
+    block has gone to sleep when the next one is timed."""
     times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call(), call()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[0]) < 9:
+    end = time.perf_counter() + seconds * len(calls)
+    while time.perf_counter() < end or len(times[0]) < 2 * BLOCK:
         for call, list_ in zip(calls, times):
-            start = time.perf_counter()
-            call()
-            list_.append((time.perf_counter() - start) * 1e6)
+            time.sleep(SETTLE)
+            call(), call()
+            for _ in range(BLOCK):
+                start = time.perf_counter()
+                call()
+                list_.append((time.perf_counter() - start) * 1e6)
     return [[float(v) for v in np.percentile(t, (10, 50, 90))] for t in times]
 
 
