@@ -82,6 +82,13 @@ mx attn_split(mx x, int heads) {
   return mx_transpose(mx_reshape(x, MXI(mx_dim(x, 0), mx_dim(x, 1), heads, mx_dim(x, 2) / heads)), MXI(0, 2, 1, 3));
 }
 
+void attn_unpack(mx *q, mx *k, mx *v, int heads, int kv_heads, int size) {
+  int axis = mx_ndim(*q) - 1, k_at = heads * size, v_at = k_at + kv_heads * size;
+  *k = mx_slice_axis(*q, axis, k_at, v_at);
+  *v = mx_slice_axis(*q, axis, v_at, v_at + kv_heads * size);
+  *q = mx_slice_axis(*q, axis, 0, k_at);
+}
+
 mx attn_join(mx x) {
   return mx_reshape(mx_transpose(x, MXI(0, 2, 1, 3)), MXI(mx_dim(x, 0), mx_dim(x, 2), mx_dim(x, 1) * mx_dim(x, 3)));
 }

@@ -124,12 +124,7 @@ static bool gqa_split(op *o, gqa_plan *p) {
     op_fail(o, "a query of rank %d and width %d does not split into heads", mx_ndim(q), width);
     return false;
   }
-  if (!k) {
-    int size = width / groups, k_at = p->heads * size, v_at = k_at + p->kv_heads * size;
-    k = mx_slice_axis(q, 2, k_at, v_at);
-    v = mx_slice_axis(q, 2, v_at, width);
-    q = mx_slice_axis(q, 2, 0, k_at);
-  }
+  if (!k) attn_unpack(&q, &k, &v, p->heads, p->kv_heads, width / groups);
   p->batch = mx_dim(q, 0);
   p->rows = mx_dim(q, 1);
   int size = mx_dim(q, 2) / p->heads;

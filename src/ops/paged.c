@@ -60,12 +60,7 @@ static bool paged_split(op *o, paged *p) {
   mx q = in(o, P_Q), k = in(o, P_K), v = in(o, P_V), kc = in(o, P_KEY_CACHE), vc = in(o, P_VALUE_CACHE);
   int groups = p->heads + (k ? 0 : 2 * p->kv_heads), width = mx_dim(q, -1), size = width / groups;
   bool fits = mx_ndim(q) == 2 && size && width % groups == 0;
-  if (fits && !k) {
-    int k_at = p->heads * size, v_at = k_at + p->kv_heads * size;
-    k = mx_slice_axis(q, 1, k_at, v_at);
-    v = mx_slice_axis(q, 1, v_at, width);
-    q = mx_slice_axis(q, 1, 0, k_at);
-  }
+  if (fits && !k) attn_unpack(&q, &k, &v, p->heads, p->kv_heads, size);
   p->tokens = mx_dim(q, 0);
   p->blocks = mx_dim(kc, 0);
   p->block = mx_dim(kc, 1);

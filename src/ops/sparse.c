@@ -18,12 +18,7 @@ static bool sparse_split(op *o, sparse *p) {
   mx q = in(o, S_Q), k = in(o, S_K), v = in(o, S_V), past = in(o, S_PAST_K), past_v = in(o, S_PAST_V);
   int groups = p->heads + (k ? 0 : 2 * p->kv_heads), width = mx_dim(q, -1), size = width / groups;
   bool fits = mx_ndim(q) == 3 && size && width % groups == 0;
-  if (fits && !k) {
-    int k_at = p->heads * size, v_at = k_at + p->kv_heads * size;
-    k = mx_slice_axis(q, 2, k_at, v_at);
-    v = mx_slice_axis(q, 2, v_at, width);
-    q = mx_slice_axis(q, 2, 0, k_at);
-  }
+  if (fits && !k) attn_unpack(&q, &k, &v, p->heads, p->kv_heads, size);
   p->batch = mx_dim(q, 0);
   p->rows = mx_dim(q, 1);
   p->capacity = mx_dim(past, 2);
