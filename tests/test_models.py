@@ -29,6 +29,11 @@ def top_gap(logits: np.ndarray) -> float:
     return float(first - second)
 
 
+def assert_on_mlx(model: Decoder) -> None:
+    record = model.record()
+    assert record["claimed"] == record["nodes"] and sum(record["routes"].values()) >= 1, record["declined"]
+
+
 @pytest.fixture(scope="module")
 def decoders():
     folder = smollm2_folder()
@@ -64,6 +69,7 @@ def test_shared_cache_gives_the_same_tokens(decoders):
     ids = encode_chat(load_tokenizer(folder), models["cpu"].facts, [{"role": "user", "content": PROMPTS[0]}])
     shared = Decoder(folder, "mlx", shared_cache=True, max_length=128)
     assert list(shared.generate(ids, 24)) == list(models["mlx"].generate(ids, 24))
+    assert_on_mlx(shared)
 
 
 def test_int8_activations_are_no_noisier_than_onnx_runtimes():
@@ -71,8 +77,10 @@ def test_int8_activations_are_no_noisier_than_onnx_runtimes():
     exact, rounded = smollm2_folder(0), smollm2_folder(4)
     ids = encode_chat(load_tokenizer(exact), Decoder(exact, "cpu").facts, [{"role": "user", "content": PROMPTS[1]}])
     want = Decoder(exact, "cpu").step(ids)
-    mine, theirs = (float(np.abs(Decoder(rounded, name).step(ids) - want).mean()) for name in ("mlx", "cpu"))
+    models = {name: Decoder(rounded, name) for name in ("mlx", "cpu")}
+    mine, theirs = (float(np.abs(model.step(ids) - want).mean()) for model in models.values())
     assert mine <= 1.25 * theirs
+    assert_on_mlx(models["mlx"])
 
 
 def embedding_feeds(path: str, rows: int, length: int) -> dict:

@@ -53,8 +53,11 @@ def test_one_session_from_sixteen_threads():
 def test_sixteen_sessions_in_sixteen_threads():
     model, w = small_model()
     sessions = [session(model, True) for _ in range(16)]
-    assert record_of_newest()["claimed"] == 3
+    records = mlx_ep.describe("sessions")[-16:]
     in_threads(16, lambda i, errors: run_many(sessions[i], w, i, 25, errors))
+    ids = {r["id"] for r in records}
+    after = [r for r in mlx_ep.describe("sessions") if r["id"] in ids]
+    assert [(r["claimed"], sum(r["routes"].values())) for r in after] == [(3, 25)] * 16
 
 
 def test_sessions_come_and_go_while_others_run():
@@ -85,4 +88,5 @@ def test_two_hundred_sessions_leave_no_threads_behind():
     before = threads_now()
     for k in range(180):
         run_many(session(model, True), w, k, 1, errors)
+        assert (record_of_newest()["claimed"], record_of_newest()["runs"]) == (3, 1)
     assert not errors and threads_now() <= before + 2
