@@ -8,7 +8,6 @@
 #include <cstring>
 #include <mutex>
 
-#include "mlx/compile_impl.h"
 #include "mx/mx_impl.h"
 
 namespace {
@@ -85,7 +84,16 @@ mc::array copy_in(mx_scope *s, const void *p, dtype t, mx_ints shape) {
 
 bool is_row_major(const mc::array &a) { return a.flags().row_contiguous; }
 
+std::atomic<long> fail_in{0};
+std::atomic<bool> has_failed{false};
+
 }  // namespace
+
+void mx_maybe_fail() {
+  if (fail_in.load(std::memory_order_relaxed) <= 0 || fail_in.fetch_sub(1) != 1) return;
+  has_failed = true;
+  throw std::runtime_error("a failure that a test asked for");
+}
 
 mc::Dtype mx_to_dtype(dtype t) {
   if (!dtype_in(t, HELD)) throw std::invalid_argument(std::string("MLX has no type ") + dtype_name(t));
@@ -130,7 +138,6 @@ bool mx_thread_begin(mx_device d, err *e) {
 void mx_thread_end(void) {
   if (!my_stream) return;
   try {
-    mc::detail::compile_clear_cache(mc::detail::compile_cache());
     mc::synchronize(*my_stream);
   } catch (...) {  // an error left on the stream belongs to a run that has reported it
   }
@@ -142,6 +149,12 @@ void mx_thread_end(void) {
 bool mx_has_dtype(mx_device d, dtype t) {
   if (d == MX_GPU && (t == DT_F64 || t == DT_C64)) return false;
   return dtype_in(t, HELD);
+}
+
+bool mx_fail_after(long n) {
+  bool failed = has_failed.exchange(false);
+  fail_in = n;
+  return failed;
 }
 
 mx_scope *mx_scope_new(mx_device d) {
