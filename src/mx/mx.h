@@ -160,6 +160,20 @@ mx mx_irfft(mx x, int n, int axis);              // complex, of which n / 2 + 1 
 // q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv]; mask NULL, bool (true = attend) or additive, broadcast to [B, H, S, T].
 mx mx_attention(mx q, mx k, mx v, float scale, mx mask);
 
+// Attention of S new rows over a cache and over themselves. Nothing is written to the cache.
+typedef struct mx_attend_desc {
+  mx q;               // [B, H, S, D], float32, float16 or bfloat16
+  mx k, v;            // new rows [B, Hkv, S, D] and [B, Hkv, S, Dv], of q's type; H is a multiple of Hkv
+  mx past_k, past_v;  // [B, Hkv, P, D] and [B, Hkv, P, Dv] of q's type, or both NULL; P may be 0; any strides
+  mx past_len;        // int32 [B]: valid rows of the past, the first ones; NULL: all P. Values outside [0, P] are clamped
+  mx mask;            // NULL; bool (true = attend) or additive of q's type or float32, broadcasts to [B, H, S, T]
+  mx sink;            // float32 [H], a logit that takes part in the softmax's sum only; NULL: none
+  float scale, cap;   // cap: products pass through cap * tanh(x / cap); 0: they do not
+  int window;         // a query sees itself and the window - 1 tokens before it; 0: no limit
+  bool causal;        // new row i sees new rows 0..i; else all S new rows
+} mx_attend_desc;
+mx mx_attend(const mx_attend_desc *d);  // [B, H, S, Dv] of q's type
+
 // Random numbers of float32, a function of the seed and the shape alone.
 mx mx_random_uniform(mx_scope *s, mx_ints shape, uint64_t seed);  // in [0, 1)
 mx mx_random_normal(mx_scope *s, mx_ints shape, uint64_t seed);   // mean 0, deviation 1

@@ -121,16 +121,18 @@ void fold(const arrays &order, const arrays &outs, const arrays &in) {
   auto wanted = [&](const mc::array &a) {
     if (!live.count(a.id()) && a.has_primitive()) ready.push_back(a);
   };
+  // An operand that is only broadcast stays so: its shape follows from the others.
+  auto source = [](const mc::array &a) { return is_broadcast(a) ? a.inputs()[0] : a; };
   for (auto &a : order) {
     size_t from = 0, bytes = 0;
-    bool depends = live.count(a.id()) > 0 || is_broadcast(a);
+    bool depends = live.count(a.id()) > 0;
     for (auto &i : a.inputs()) {
       depends = depends || live.count(i.id());
       from += i.nbytes();
     }
     for (auto &o : a.outputs()) bytes += o.nbytes();
     if (!depends && (!a.has_primitive() || bytes <= FOLD_FREELY || bytes <= from)) continue;
-    for (auto &i : a.inputs()) wanted(i);
+    for (auto &i : a.inputs()) wanted(source(i));
     for (auto &o : a.outputs()) live.insert(o.id());
   }
   for (auto &o : outs) wanted(o);
