@@ -49,11 +49,21 @@ mc::Stream take_stream(mx_device d) {
   return s;
 }
 
+// In MLX's CPU-only build a buffer points to its size, 8 bytes before the data; a build for a GPU has buffers of its own.
+bool plain_buffers() {
+  static const bool plain = [] {
+    mc::allocator::Data probe = mc::allocator::malloc(64);
+    auto buffer = probe.buffer();
+    return static_cast<char *>(buffer.ptr()) + sizeof(size_t) == buffer.raw_ptr();
+  }();
+  return plain;
+}
+
 // The CPU back end reads the buffer's size from the 8 bytes before its data, so those must be readable: they are when
 // the data does not start a page. Memory wrapped this way is never written or freed by MLX (0.32.4 and later).
 bool can_wrap(const mx_scope *s, const void *p, size_t item) {
   auto address = reinterpret_cast<uintptr_t>(p);
-  return s->device == MX_CPU && address % 4096 >= 8 && address % item == 0;
+  return s->device == MX_CPU && plain_buffers() && address % 4096 >= 8 && address % item == 0;
 }
 
 mc::array wrap(const void *p, mc::Shape shape, mc::Dtype t) {
@@ -85,7 +95,7 @@ mc::array copy_in(mx_scope *s, const void *p, dtype t, mx_ints shape) {
   auto sh = mx_to_shape(shape);
   size_t bytes = mc::size_of(type);
   for (int d : sh) bytes *= static_cast<size_t>(d);
-  return s->device == MX_CPU ? aligned_copy(p, bytes, sh, type) : owned_copy(p, bytes, sh, type);
+  return s->device == MX_CPU && plain_buffers() ? aligned_copy(p, bytes, sh, type) : owned_copy(p, bytes, sh, type);
 }
 
 bool is_row_major(const mc::array &a) { return a.flags().row_contiguous; }
