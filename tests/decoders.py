@@ -21,7 +21,7 @@ class Shape:
     width: int = 32
     heads: int = 4
     kv_heads: int = 2
-    size: int = 8
+    size: int = 16
     vocabulary: int = 50
     positions: int = 600
     type: str = "f32"

@@ -166,13 +166,16 @@ typedef struct mx_attend_desc {
   mx k, v;            // new rows [B, Hkv, S, D] and [B, Hkv, S, Dv], of q's type; H is a multiple of Hkv
   mx past_k, past_v;  // [B, Hkv, P, D] and [B, Hkv, P, Dv] of q's type, or both NULL; P may be 0; any strides
   mx past_len;        // int32 [B]: valid rows of the past, the first ones; NULL: all P. Values outside [0, P] are clamped
-  mx mask;            // NULL; bool (true = attend) or additive of q's type or float32, broadcasts to [B, H, S, T]
+  mx mask;            // NULL; bool (true = attend) or additive of q's type or float32; broadcasts to [B, H, S, T], T >= past_len + S
   mx sink;            // float32 [H], a logit that takes part in the softmax's sum only; NULL: none
   float scale, cap;   // cap: products pass through cap * tanh(x / cap); 0: they do not
   int window;         // a query sees itself and the window - 1 tokens before it; 0: no limit
   bool causal;        // new row i sees new rows 0..i; else all S new rows
+  bool stock;         // of MLX's operators on the CPU device too, for tests
 } mx_attend_desc;
-mx mx_attend(const mx_attend_desc *d);  // [B, H, S, Dv] of q's type
+// [B, H, S, Dv] of q's type; softmax and sums in float32; a row that sees nothing is zero. Holds neither P nor T, so that
+// a trace of it serves any. Columns of the mask: past row j is j, new row i is past_len + i.
+mx mx_attend(const mx_attend_desc *d);
 
 // Random numbers of float32, a function of the seed and the shape alone.
 mx mx_random_uniform(mx_scope *s, mx_ints shape, uint64_t seed);  // in [0, 1)

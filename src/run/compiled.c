@@ -18,6 +18,7 @@ struct compiled {
   layout l;
   slots slots;
   run_key key;  // of the run in hand
+  run_config keyed;  // of a route whose traces depend on the cache's length; its kind is ROUTE_EAGER while there is none
   mx *in, *out;
 };
 
@@ -73,7 +74,7 @@ static void make_key(compiled *c, const facts *f, const run_config *config, cons
     const tensor *t = &io->in[i];
     key_put(k, t->rank);
     for (int a = 0; a < t->rank; a++) {
-      bool open = config->shapeless && facts_free(&c->l, f, c->p->g, io, i, a);
+      bool open = config->open && facts_free(&c->l, f, c->p->g, io, i, a);
       key_put(k, open ? -1 : facts_dim(&c->l, f, io, i, a));
     }
     if (c->l.by_value[i]) key_put_bytes(k, t->data, t->bytes);
@@ -108,6 +109,15 @@ static slot *slot_for(compiled *c, const facts *f, const run_config *config, con
   }
   if (!s->fn) *why = s->closed;
   return s->fn ? s : NULL;
+}
+
+static slot *open_or_keyed(compiled *c, const facts *f, const run_io *io, why_eager *why) {
+  const run_config *config = c->keyed.kind == f->kind ? &c->keyed : run_config_of(f->kind);
+  slot *s = slot_for(c, f, config, io, why);
+  if (s || *why != WHY_SIZE || !config->open || !config->keyed_else) return s;
+  c->keyed = *config;
+  c->keyed.open = false;
+  return slot_for(c, f, &c->keyed, io, why);
 }
 
 // ---- a run --------------------------------------------------------------------------------------------------------------
@@ -170,10 +180,9 @@ static compiled_result run_in(compiled *c, slot *at, const facts *f, const run_i
 
 compiled_result compiled_run(compiled *c, const run_io *io, route_kind *kind, why_eager *why, err *e) {
   facts f = facts_of(&c->l, io);
-  const run_config *config = run_config_of(f.kind);
   *kind = f.kind;
   *why = io->n_in == c->p->g->n_inputs && io->n_out == c->p->g->n_outputs ? refuse(c, &f, io) : WHY_BORDER;
-  slot *at = *why ? NULL : slot_for(c, &f, config, io, why);
+  slot *at = *why ? NULL : open_or_keyed(c, &f, io, why);
   if (!at) return COMPILED_EAGER;
   mx_scope *s = mx_scope_new(c->p->device);
   if (!s) {

@@ -94,7 +94,7 @@ static bool specs_of(tracing *t, int64_t more, mx_spec *spec, err *e) {
     if (x->rank > MX_MAX_RANK) return FAIL(e, ERR_UNSUPPORTED, "an input has rank %d", x->rank);
     for (int a = 0; a < x->rank; a++) {
       int64_t d = facts_dim(t->l, t->f, t->io, i, a);
-      if (t->config->shapeless && facts_free(t->l, t->f, g, t->io, i, a)) d += more;
+      if (t->config->open && facts_free(t->l, t->f, g, t->io, i, a)) d += more;
       if (d < 0 || d > INT_MAX) return FAIL(e, ERR_UNSUPPORTED, "an input has a dimension of %lld", (long long)d);
       spec->shape.v[a] = (int)d;
     }
@@ -138,7 +138,7 @@ mx_fn *trace_program(program *p, const layout *l, const facts *f, const run_conf
   }
   mx_fn *fn = trace_at(&t, 0, spec, e);
   *what = WHY_TRACE;
-  if (fn && config->shapeless && any_free(&t) && !grows(&t, fn, spec, e)) {
+  if (fn && config->open && any_free(&t) && !grows(&t, fn, spec, e)) {
     *what = WHY_SIZE;
     mx_fn_free(fn);
     fn = NULL;
