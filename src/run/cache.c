@@ -23,7 +23,7 @@ bool cache_places_fit(const layout *l, const facts *f, const run_io *io, size_t 
   bool behind = n == 1 && places[0] == -1;
   if (behind) return f->past == past->dims[ROWS];
   for (size_t b = 0; b < n; b++)
-    if (places[b] < 0 || places[b] > f->past) return false;
+    if (places[b] < 0 || places[b] > f->past || places[b] + f->rows > f->total) return false;
   return true;
 }
 
