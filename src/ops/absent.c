@@ -1,6 +1,5 @@
 #include "ops/absent.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #define STRINGS "strings are not tensors of MLX"
@@ -11,18 +10,16 @@
 #define SEARCH "the search runs its decoder graphs on the host"
 #define TILES "its operands are in cuBLASLt's tile orders"
 #define TRAINING "the operator is for training, of which ONNX Runtime has no schema"
+#define SELECTED "attention to selected keys is not translated"
 #define PLUGIN "the operator is a TensorRT plug-in"
 #define COPIES "ONNX Runtime puts it between a device's memory and the host's"
 #define FLOAT_BLOCKS "the layout of its blocks belongs to other hardware"
 #define LAYOUT "ONNX Runtime's CPU provider makes this operator for its own layout"
 #define NHWC "the operator is in channels-last form, which this provider does not ask ONNX Runtime for"
 
-typedef struct absent {
-  const char *domain, *type, *reason;
-} absent;
-
 #define ONNX ""
 #define ML "ai.onnx.ml"
+#define PREVIEW "ai.onnx.preview"
 #define TRAIN "ai.onnx.preview.training"
 #define MS "com.microsoft"
 #define NCHWC "com.microsoft.nchwc"
@@ -56,6 +53,7 @@ static const absent table[] = {
     {ML, "CategoryMapper", STRINGS},
     {ML, "DictVectorizer", MAPS},
     {ML, "ZipMap", MAPS},
+    {PREVIEW, "FlexAttention", "ONNX Runtime has no schema of it"},
     {TRAIN, "Adagrad", TRAINING},
     {TRAIN, "Adam", TRAINING},
     {TRAIN, "Gradient", TRAINING},
@@ -64,9 +62,13 @@ static const absent table[] = {
     {MS, "BeamSearch", SEARCH},
     {MS, "DequantizeBFP", FLOAT_BLOCKS},
     {MS, "DequantizeWithOrder", TILES},
+    {MS, "DecoderMaskedSelfAttention", "its past is in the layout of ONNX Runtime's CUDA kernels"},
+    {MS, "DynamicSparseAttention", SELECTED},
     {MS, "EPContext", "its payload was compiled for another provider"},
     {MS, "GreedySearch", SEARCH},
     {MS, "MatMulFpQ4", "its weights are packed for ONNX Runtime's own CPU kernels"},
+    {MS, "MaxpoolWithMask", "its mask is laid out for one model"},
+    {MS, "PackedSparseAttentionIndexer", SELECTED},
     {MS, "QOrderedAttention", TILES},
     {MS, "QOrderedGelu", TILES},
     {MS, "QOrderedLayerNormalization", TILES},
@@ -76,9 +78,12 @@ static const absent table[] = {
     {MS, "QuantizeWithOrder", TILES},
     {MS, "Sampling", SEARCH},
     {MS, "Snpe", "its payload was compiled for another provider"},
+    {MS, "SparseAttentionIndexer", SELECTED},
+    {MS, "SparsePagedAttention", SELECTED},
     {MS, "SparseToDenseMatMul", "sparse tensors are not tensors of MLX"},
     {MS, "Tokenizer", STRINGS},
     {MS, "WhisperBeamSearch", SEARCH},
+    {MS, "WordConvEmbedding", "the embedding of words by their letters is not translated"},
     {NCHWC, "AveragePool", LAYOUT},
     {NCHWC, "Conv", LAYOUT},
     {NCHWC, "GlobalAveragePool", LAYOUT},
@@ -89,9 +94,13 @@ static const absent table[] = {
     {NCHWC, "Upsample", LAYOUT},
 };
 
+enum { N_ABSENT = sizeof table / sizeof table[0] };
+
+const absent *absent_row(size_t i) { return i < N_ABSENT ? &table[i] : NULL; }
+
 const char *absent_reason(const char *domain, const char *type) {
   if (!strcmp(domain, INTERNAL)) return NHWC;
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+  for (size_t i = 0; i < N_ABSENT; i++)
     if (!strcmp(table[i].type, type) && !strcmp(table[i].domain, domain)) return table[i].reason;
   return NULL;
 }

@@ -54,7 +54,7 @@ static void decoder_attention(op *o) {
   if (!decoder_inputs(o, &d)) return;
   int w = d.width;
   mx from = d.is_static ? in(o, D_KEY) : in(o, D_QUERY), kv = in(o, D_KV_WEIGHT);
-  attn a = {.q = projected(o, &d, in(o, D_QUERY), in(o, D_Q_WEIGHT), 0), .scale = attn_scale(o, w / d.heads), .guarded = true};
+  attn a = {.q = projected(o, &d, in(o, D_QUERY), in(o, D_Q_WEIGHT), 0), .scale = attn_scale(o, w / d.heads), .guarded = d.padded};
   bool fresh = !d.is_static || !d.cached;
   a.k = with_cache(o, &d, D_KEY_CACHE, fresh ? projected(o, &d, from, mx_slice_axis(kv, 1, 0, w), w) : NULL, a.q);
   a.v = with_cache(o, &d, D_VALUE_CACHE, fresh ? projected(o, &d, from, mx_slice_axis(kv, 1, w, 2 * w), 2 * w) : NULL, a.q);

@@ -1,5 +1,4 @@
 """DecoderAttention and LongformerAttention against numpy; ONNX Runtime's CPU provider has neither."""
-import ml_dtypes
 import numpy as np
 
 from case import Family
@@ -7,7 +6,7 @@ from case import Family
 MS = "com.microsoft"
 rng = np.random.default_rng(98)
 f = Family("decoder")
-TOL = {np.float32: (2e-5, 2e-5), np.float16: (1e-2, 1e-2), ml_dtypes.bfloat16: (8e-2, 8e-2)}
+TOL = {np.float32: (2e-5, 2e-5), np.float16: (1e-2, 1e-2)}
 
 
 def normal(*shape, dtype=np.float32, scale=0.5):
@@ -51,7 +50,7 @@ def decoder(rows, keys, batch=2, n=2, size=4, static=False, past=0, mask=False, 
         padding[:, 0] = False
         scores = np.where(padding[:, None, None], -np.inf, scores)
     y = joined(softmax(scores) @ value).transpose(1, 0, 2)
-    flags = [np.array([v]) for v in (static, use_past, state, mask)]
+    flags = [np.array([v]) for v in (static, use_past and past > 0, state, mask)]
     f.case("DecoderAttention", 1, [q, k, wq, wkv, bias, padding, *caches, *flags], domain=MS, attrs={"num_heads": n}, outs=3, const=const,
            want=[a.astype(dtype) for a in (y, key, value)], tol=TOL[dtype], out_types=[dtype] * 3, name=f"static={static} past={past}")
 
@@ -63,9 +62,7 @@ for static in (False, True):
             decoder(1, 5, static=static, past=past, mask=mask, const=())
     decoder(2, 4, static=static, past=3, use_past=False)
     decoder(2, 4, static=static, past=3, state=False)
-    for dtype in (np.float16, ml_dtypes.bfloat16):
-        if dtype == np.float16:  # the operator's schema has no bfloat16
-            decoder(2, 5, static=static, past=3, mask=True, dtype=dtype)
+    decoder(2, 5, static=static, past=3, mask=True, dtype=np.float16)  # the operator's schema has no bfloat16
 x, no = normal(2, 1, 8), np.array([False])
 weights = [normal(8, 8), normal(8, 16), normal(24)]
 f.fails("DecoderAttention", 1, [x, x, *weights, None, None, None, no, ~no, ~no, no], domain=MS, attrs={"num_heads": 2},

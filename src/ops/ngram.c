@@ -1,11 +1,9 @@
-// com.microsoft: n-grams of tokens, and hashes of tokens and numbers.
+// com.microsoft: repeated n-grams, and a hash of numbers.
 #include <limits.h>
 #include <math.h>
 
 #include "base/mem.h"
-#include "ops/index.h"
 #include "ops/matmul.h"
-#include "ops/numeric.h"
 
 // Input i, int32 or int64, on the host; to be freed with mem_free. NULL on failure.
 static int64_t *read_tokens(op *o, size_t i, size_t *n) {
@@ -164,101 +162,10 @@ static void murmur_claim(claim *c) {
   require_types(c, 0, DTS_WIDE_INT | DTYPE_BIT(DT_F32) | DTYPE_BIT(DT_F64));
 }
 
-// ---- NGramHashMapping -------------------------------------------------------------------------------------------------------
-enum { HASH_IDS, HASH_FACTORS, HASH_SIZES, HASH_PAST, HASH_OFFSETS, HASH_EOS, HASH_SEGMENTS };
-
-typedef struct hashing {
-  int batch, length, grams, heads;  // grams: the longest n-gram; heads of each length
-  mx ids;                           // [batch, grams - 1 + length], the past first
-  mx fill;                          // rank 0: what stands for tokens that do not count
-  mx ends;                          // bool, where a token is the end of a sequence; NULL: that does not matter
-  mx breaks;                        // bool [batch, length], where a segment begins; NULL: no segments
-} hashing;
-
-static bool hash_sizes(op *o, hashing *h) {
-  mx ids = in(o, HASH_IDS), past = in(o, HASH_PAST), segments = in(o, HASH_SEGMENTS);
-  h->grams = (int)attr_i(o->n, "max_ngram_size", 2);
-  h->heads = (int)attr_i(o->n, "n_head_per_ngram", 1);
-  h->batch = mx_dim(ids, 0);
-  h->length = mx_dim(ids, 1);
-  size_t all = (size_t)(h->grams - 1) * (size_t)h->heads;
-  bool fits = mx_ndim(ids) == 2 && mx_size(in(o, HASH_FACTORS)) >= (size_t)h->grams && mx_size(in(o, HASH_SIZES)) == all &&
-              (!in(o, HASH_OFFSETS) || mx_size(in(o, HASH_OFFSETS)) == all) && (!in(o, HASH_EOS) || mx_size(in(o, HASH_EOS)) == 1) &&
-              (!past || (mx_ndim(past) == 2 && mx_dim(past, 0) == h->batch && mx_dim(past, 1) == h->grams - 1)) &&
-              (!segments || (mx_ndim(segments) == 2 && mx_dim(segments, 0) == h->batch && mx_dim(segments, 1) == h->length));
-  if (!fits) op_fail(o, "the inputs do not fit tokens [%d, %d] and n-grams up to %d", h->batch, h->length, h->grams);
-  return fits;
-}
-
-static void hash_history(op *o, hashing *h) {
-  mx ids = in(o, HASH_IDS), eos = in(o, HASH_EOS), past = in(o, HASH_PAST), segments = in(o, HASH_SEGMENTS);
-  dtype t = mx_dtype(ids);
-  int before = h->grams - 1;
-  h->fill = eos ? mx_reshape(eos, (mx_ints){0}) : mx_scalar_i64(o->s, attr_i(o->n, "pad_id", 0), t);
-  mx both[2] = {past ? past : mx_broadcast_to(h->fill, MXI(h->batch, before)), ids};
-  h->ids = mx_concatenate(o->s, both, 2, 1);
-  if (eos && attr_i(o->n, "reset_on_eos", 0)) h->ends = mx_equal(h->ids, h->fill);
-  if (!segments || !h->length) return;
-  mx first = mx_full(o->s, MXI(h->batch, 1), 0, DT_BOOL);
-  mx steps[2] = {first, mx_not_equal(mx_slice_axis(segments, 1, 1, h->length), mx_slice_axis(segments, 1, 0, h->length - 1))};
-  h->breaks = mx_concatenate(o->s, steps, 2, 1);
-}
-
-// Bool: between a token and the one `shift` before it something ends; `cut` is the same for one less.
-static mx cut_off(const hashing *h, mx cut, int shift) {
-  int from = h->grams - 1 - shift;
-  mx here = h->ends ? mx_slice_axis(h->ends, 1, from, from + h->length) : NULL;
-  if (h->breaks) {  // a break at a token that lies `shift` - 1 before; there are none before the first token
-    mx later = mx_slice_axis(h->breaks, 1, 0, h->length > shift - 1 ? h->length - (shift - 1) : 0);
-    int gap = h->length - mx_dim(later, 1);
-    later = gap ? mx_pad(later, MXI(1), MXI(gap), MXI(0), mx_scalar_i64(mx_scope_of(later), 0, DT_BOOL), "constant") : later;
-    here = here ? mx_logical_or(here, later) : later;
-  }
-  return !cut ? here : here ? mx_logical_or(cut, here) : cut;
-}
-
-static mx entries(op *o, size_t i, int from, int to) {
-  return mx_slice_axis(mx_reshape(in(o, i), MXI(-1)), 0, from, to);
-}
-
-static void ngram_hash(op *o) {
-  hashing h = {0};
-  if (!hash_sizes(o, &h)) return;
-  hash_history(o, &h);
-  mx mix = NULL, cut = NULL, parts[64];
-  for (int shift = 0; shift < h.grams && mx_ok(o->s); shift++) {
-    int from = h.grams - 1 - shift;
-    mx token = mx_slice_axis(h.ids, 1, from, from + h.length);
-    if (shift) cut = cut_off(&h, cut, shift);
-    if (shift && cut) token = mx_where(cut, h.fill, token);
-    token = mx_mul(token, entries(o, HASH_FACTORS, shift, shift + 1));
-    mix = mix ? mx_bitwise_xor(mix, token) : token;
-    if (!shift) continue;
-    int at = (shift - 1) * h.heads;
-    mx hash = num_mod(mx_expand_dims(mix, MXI(2)), entries(o, HASH_SIZES, at, at + h.heads));
-    parts[shift - 1] = in(o, HASH_OFFSETS) ? mx_add(hash, entries(o, HASH_OFFSETS, at, at + h.heads)) : hash;
-  }
-  if (!mx_ok(o->s)) return;
-  out(o, 0, mx_concatenate(o->s, parts, (size_t)(h.grams - 1), 2));
-  out(o, 1, mx_slice_axis(h.ids, 1, h.length, h.length + h.grams - 1));
-}
-
-static void hash_claim(claim *c) {
-  dtype t = in_type(c, HASH_IDS);
-  int64_t grams = attr_i(c->n, "max_ngram_size", 0), heads = attr_i(c->n, "n_head_per_ngram", 0);
-  REQUIRE(c, t == DT_I32 || t == DT_I64, "input 0 has type %s", dtype_name(t));
-  for (size_t i = HASH_FACTORS; i <= HASH_EOS; i++) require_types(c, i, DTYPE_BIT(t));
-  require_types(c, HASH_SEGMENTS, DTYPE_BIT(DT_I32));
-  CLAIM_GOES_ON(c);
-  REQUIRE(c, grams >= 2 && grams <= 64, "max_ngram_size %lld", (long long)grams);
-  REQUIRE(c, heads > 0 && heads < 1 << 20, "n_head_per_ngram %lld", (long long)heads);
-}
-
 #define MS "com.microsoft"
 const op_row ops_ngram[] = {
     OP(MS, "NGramRepeatBlock", 1, ANY, block_claim, ngram_repeat_block, .host_in = IN(BLOCK_IDS), .traits = OP_NO_TRACE),
     OP(MS, "BifurcationDetector", 1, ANY, fork_claim, bifurcation_detector, .host_in = IN(0) | IN(1) | IN(2) | IN(3),
        .traits = OP_NO_TRACE),
     OP(MS, "MurmurHash3", 1, ANY, murmur_claim, murmur_hash, .host_in = 0),
-    OP(MS, "NGramHashMapping", 1, ANY, hash_claim, ngram_hash, .host_in = 0),
     {0}};

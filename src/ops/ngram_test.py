@@ -59,6 +59,24 @@ for dtype in (np.int32, np.int64):
             ms("NGramHashMapping", [ids, factors, sizes, *more], outs=2, attrs=attrs)
             if len(more) > 2 and more[2] is not None:
                 ms("NGramHashMapping", [ids, factors, sizes, *more], outs=2, attrs=attrs | {"reset_on_eos": 1})
+        # the same over packed sequences
+        lengths = [3, 1, 4][: batch + 1]
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        ids = rng.integers(0, 50, starts[-1]).astype(dtype)
+        ids[rng.random(ids.shape) < 0.25] = 2
+        past, old = (rng.integers(0, high, (len(lengths), grams - 1)).astype(t) for high, t in ((50, dtype), (3, np.int32)))
+        segments, counts = np.sort(rng.integers(0, 3, len(ids)).astype(np.int32)), np.array([2, 0, 9][: len(lengths)], np.int32)
+        packed = [ids, factors, sizes, starts]
+        for more in ([], [past], [past, offsets, eos]):
+            ms("VarlenNGramHashMapping", [*packed, *more], outs=2, attrs=attrs)
+        reset = attrs | {"reset_on_eos": 1}
+        ms("VarlenNGramHashMapping", [*packed, past, offsets, eos], outs=2, attrs=reset)
+        ms("VarlenNGramHashMapping", [*packed, past, offsets, eos, segments, old], outs=3, attrs=reset)
+        ms("VarlenNGramHashMapping", [*packed, past, None, None, segments, old], outs=3, attrs=attrs)
+        ms("VarlenNGramHashMapping", [*packed, None, None, eos, segments], outs=2, attrs=attrs)
+        ms("VarlenNGramHashMapping", [*packed, past, None, eos, None, None, counts], outs=4, skip_outs=(2,), attrs=attrs | {"state_update_capacity": 3})
+f.fails("VarlenNGramHashMapping", 1, [i64(1, 2), i64(1, 3), i64(5), np.array([0, 3], np.int32)], domain=MS, why="does not rise",
+        attrs={"max_ngram_size": 2, "n_head_per_ngram": 1, "pad_id": 0})
 f.declines("NGramHashMapping", 1, [np.zeros((1, 2), int), np.ones(65, int), np.ones(64, int)], domain=MS, why="max_ngram_size 65",
            attrs={"max_ngram_size": 65, "n_head_per_ngram": 1, "pad_id": 0})
 
