@@ -10,7 +10,7 @@
 #define SEARCH "the search runs its decoder graphs on the host"
 #define TILES "its operands are in cuBLASLt's tile orders"
 #define TRAINING "the operator is for training, of which ONNX Runtime has no schema"
-#define SELECTED "attention to selected keys is not translated"
+#define SELECTED "the selection of keys by compressed scores is not translated"
 #define PLUGIN "the operator is a TensorRT plug-in"
 #define COPIES "ONNX Runtime puts it between a device's memory and the host's"
 #define FLOAT_BLOCKS "the layout of its blocks belongs to other hardware"
@@ -63,7 +63,6 @@ static const absent table[] = {
     {MS, "DequantizeBFP", FLOAT_BLOCKS},
     {MS, "DequantizeWithOrder", TILES},
     {MS, "DecoderMaskedSelfAttention", "its past is in the layout of ONNX Runtime's CUDA kernels"},
-    {MS, "DynamicSparseAttention", SELECTED},
     {MS, "EPContext", "its payload was compiled for another provider"},
     {MS, "GreedySearch", SEARCH},
     {MS, "MatMulFpQ4", "its weights are packed for ONNX Runtime's own CPU kernels"},
@@ -79,7 +78,7 @@ static const absent table[] = {
     {MS, "Sampling", SEARCH},
     {MS, "Snpe", "its payload was compiled for another provider"},
     {MS, "SparseAttentionIndexer", SELECTED},
-    {MS, "SparsePagedAttention", SELECTED},
+    {MS, "SparsePagedAttention", "attention to selected keys of a paged cache is not translated"},
     {MS, "SparseToDenseMatMul", "sparse tensors are not tensors of MLX"},
     {MS, "Tokenizer", STRINGS},
     {MS, "WhisperBeamSearch", SEARCH},

@@ -178,6 +178,7 @@ static void net_claim(claim *c) {
   REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   require_types(c, N_K, DTYPE_BIT(t));
   require_types(c, N_V, DTYPE_BIT(t));
+  for (size_t i = N_DECAY; i <= N_DT_BIAS; i++) require_types(c, i, DTYPE_BIT(DT_F32));
   CLAIM_GOES_ON(c);
   const char *rule = attr_s(c->n, "update_rule", "gated_delta"), *gate = attr_s(c->n, "gate_activation", "none");
   const char *beta = attr_s(c->n, "beta_activation", "none");

@@ -41,7 +41,7 @@ static void branchwise_norm(op *o) {
   if (!mx_ok(o->s)) return;
   mx y = h ? rms(x, (double)attr_f(o->n, "epsilon", 1e-5f)) : x;
   if (scale) {
-    bool all = (mx_ndim(scale) == 1 && mx_dim(scale, 0) == c * h) || (mx_ndim(scale) == 2 && ends_with(scale, c, h));
+    bool all = (mx_ndim(scale) == 1 && mx_dim(scale, 0) == (int64_t)c * h) || (mx_ndim(scale) == 2 && ends_with(scale, c, h));
     bool each = mx_ndim(scale) == 1 && mx_dim(scale, 0) == h;
     if (!all && !each) op_fail(o, "a scale of %zu elements for %d branches of %d", mx_size(scale), c, h);
     if (!mx_ok(o->s)) return;
@@ -57,7 +57,7 @@ static mx gates(op *o, size_t i, mx x, bool flat) {
   int rank = mx_ndim(x), c = mx_dim(x, -2), h = mx_dim(x, -1);
   if (mx_ndim(g) == rank - 1 && mx_dim(g, -1) == c) return mx_expand_dims(g, MXI(rank - 1));
   if (mx_ndim(g) == rank && (ends_with(g, c, 1) || ends_with(g, c, h))) return g;
-  if (flat && attr_i(o->n, "num_branches", 0) && mx_ndim(g) == rank - 1 && mx_dim(g, -1) == c * h) return mx_reshape(g, mx_shape(x));
+  if (flat && attr_i(o->n, "num_branches", 0) && mx_ndim(g) == rank - 1 && mx_dim(g, -1) == (int64_t)c * h) return mx_reshape(g, mx_shape(x));
   return op_fail(o, "input %zu of rank %d and width %d for %d branches of %d", i, mx_ndim(g), mx_dim(g, -1), c, h);
 }
 

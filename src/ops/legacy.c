@@ -92,13 +92,10 @@ static void mean_variance_norm(op *o) {
 static void has_element(op *o) { out(o, 0, mx_full(o->s, (mx_ints){0}, in(o, 0) != NULL, DT_BOOL)); }
 static void get_element(op *o) { out(o, 0, in(o, 0)); }
 
-static void has_claim(claim *c) {
-  REQUIRE(c, !has_in(c, 0) || in_type(c, 0) != DT_NONE, "the input is an optional, which stays on the host");
-}
+static bool is_tensor(const claim *c) { return has_in(c, 0) && mx_has_dtype(c->device, in_type(c, 0)); }
 
-static void get_claim(claim *c) {
-  REQUIRE(c, has_in(c, 0) && in_type(c, 0) != DT_NONE, "the input is an optional, which stays on the host");
-}
+static void has_claim(claim *c) { REQUIRE(c, !has_in(c, 0) || is_tensor(c), "the input is an optional, which stays on the host"); }
+static void get_claim(claim *c) { REQUIRE(c, is_tensor(c), "the input is an optional, which stays on the host"); }
 
 const op_row ops_legacy[] = {
     OP("", "Affine", 1, ANY, float_claim, affine, .host_in = 0),
@@ -108,6 +105,6 @@ const op_row ops_legacy[] = {
     OP("", "ParametricSoftplus", 1, ANY, slopes_claim, parametric_softplus, .host_in = 0),
     OP("", "Scale", 1, ANY, float_claim, scale, .host_in = 0),
     OP("", "ScaledTanh", 1, ANY, slopes_claim, scaled_tanh, .host_in = 0),
-    OP("", "OptionalGetElement", 15, ANY, get_claim, get_element, .traits = OP_CHEAP),
-    OP("", "OptionalHasElement", 15, ANY, has_claim, has_element, .traits = OP_CHEAP),
+    OP("", "OptionalGetElement", 15, ANY, get_claim, get_element, .traits = OP_CHEAP | OP_ANY_TYPE),
+    OP("", "OptionalHasElement", 15, ANY, has_claim, has_element, .traits = OP_CHEAP | OP_ANY_TYPE),
     {0}};
