@@ -67,7 +67,8 @@ def describe(topic: str) -> Any:
     text = _read_text(function, topic.encode())
     answer = json.loads(text) if text else {"error": "unknown topic"}
     if isinstance(answer, dict) and "error" in answer:
-        raise DescribeError(f"the library has no answer for topic {topic!r} ({answer['error']}); it knows info, ops, absent and sessions")
+        topics = "info, ops, absent, sessions and counters"
+        raise DescribeError(f"the library has no answer for topic {topic!r} ({answer['error']}); it knows {topics}")
     return answer
 
 

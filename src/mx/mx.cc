@@ -8,7 +8,6 @@
 #include <cstring>
 #include <mutex>
 
-#include "mlx/compile_impl.h"
 #include "mx/mx_impl.h"
 
 namespace {
@@ -33,6 +32,12 @@ void stay_loaded() {
     if (dladdr(reinterpret_cast<void *>(&mx_version), &self) && self.dli_fname)
       dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   });
+}
+
+// MLX's CUDA back end rounds float32 products to 19 bits unless it is told not to, before its first product.
+void full_precision(mx_device d) {
+  static std::once_flag once;
+  if (d == MX_GPU) std::call_once(once, [] { setenv("MLX_ENABLE_TF32", "0", 0); });
 }
 
 mc::Stream take_stream(mx_device d) {
@@ -85,7 +90,16 @@ mc::array copy_in(mx_scope *s, const void *p, dtype t, mx_ints shape) {
 
 bool is_row_major(const mc::array &a) { return a.flags().row_contiguous; }
 
+std::atomic<long> fail_in{0};
+std::atomic<bool> has_failed{false};
+
 }  // namespace
+
+void mx_maybe_fail() {
+  if (fail_in.load(std::memory_order_relaxed) <= 0 || fail_in.fetch_sub(1) != 1) return;
+  has_failed = true;
+  throw std::runtime_error("a failure that a test asked for");
+}
 
 mc::Dtype mx_to_dtype(dtype t) {
   if (!dtype_in(t, HELD)) throw std::invalid_argument(std::string("MLX has no type ") + dtype_name(t));
@@ -119,6 +133,7 @@ bool mx_thread_begin(mx_device d, err *e) {
   if (my_stream) return FAIL(e, ERR_INTERNAL, "mx_thread_begin was called twice on one thread");
   try {
     stay_loaded();
+    full_precision(d);
     my_stream = take_stream(d);
     mc::set_default_stream(*my_stream);
     return true;
@@ -130,7 +145,6 @@ bool mx_thread_begin(mx_device d, err *e) {
 void mx_thread_end(void) {
   if (!my_stream) return;
   try {
-    mc::detail::compile_clear_cache(mc::detail::compile_cache());
     mc::synchronize(*my_stream);
   } catch (...) {  // an error left on the stream belongs to a run that has reported it
   }
@@ -142,6 +156,12 @@ void mx_thread_end(void) {
 bool mx_has_dtype(mx_device d, dtype t) {
   if (d == MX_GPU && (t == DT_F64 || t == DT_C64)) return false;
   return dtype_in(t, HELD);
+}
+
+bool mx_fail_after(long n) {
+  bool failed = has_failed.exchange(false);
+  fail_in = n;
+  return failed;
 }
 
 mx_scope *mx_scope_new(mx_device d) {

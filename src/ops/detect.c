@@ -229,5 +229,5 @@ const op_row ops_detect[] = {
     OP(MS, "DynamicTimeWarping", 1, ANY, time_warping_claim, time_warping, .host_in = IN(0), .traits = OP_NO_TRACE),
     OP(MS, "UnfoldTensor", 1, ANY, unfold_claim, unfold, .host_in = 0),
     OP(MS, "ExpandDims", 1, ANY, expand_claim, expand, .host_in = IN(1), .traits = OP_CHEAP),
-    OP(MS, "TorchEmbedding", 1, ANY, NULL, embedding, .host_in = IN(1), .traits = OP_CHEAP),
+    OP(MS, "TorchEmbedding", 1, ANY, NULL, embedding, .index_in = IN(1), .traits = OP_CHEAP),
     {0}};

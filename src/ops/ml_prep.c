@@ -259,7 +259,7 @@ static void label_encoder_claim(claim *c) {
 }
 
 const op_row ops_ml_prep[] = {
-    OP("ai.onnx.ml", "ArrayFeatureExtractor", 1, ANY, ml_types, extract, .host_in = IN(1), .traits = OP_CHEAP),
+    OP("ai.onnx.ml", "ArrayFeatureExtractor", 1, ANY, ml_types, extract, .index_in = IN(1), .traits = OP_CHEAP),
     OP("ai.onnx.ml", "Binarizer", 1, ANY, binarizer_claim, binarizer, .host_in = 0),
     OP("ai.onnx.ml", "FeatureVectorizer", 1, ANY, feature_vectorizer_claim, feature_vectorizer, .traits = OP_CHEAP),
     OP("ai.onnx.ml", "Imputer", 1, ANY, imputer_claim, imputer, .host_in = 0),

@@ -1,5 +1,6 @@
 // Normalisation over trailing axes (Layer-, RMS- and Skip-), over channels and spatial axes (Batch-, Instance-, Group-,
 // LRN), and over named axes (Lp, mean-variance). Statistics are taken in float32, or float64 where x is float64.
+#include "ops/index.h"
 #include "ops/numeric.h"
 #include "ops/op.h"
 
@@ -108,12 +109,7 @@ enum { EMBED_IDS, EMBED_SEGMENTS, EMBED_WORD_TABLE, EMBED_POSITION_TABLE, EMBED_
 
 // Rows of input `table` by the numbers in input `ids`, all of which are checked first.
 static mx embedded(op *o, size_t table, size_t ids) {
-  mx at = mx_astype(in(o, ids), DT_I32);
-  size_t n = mx_size(at);
-  int rows = mx_dim(in(o, table), 0);
-  const int32_t *v = n ? mx_read(at) : NULL;
-  for (size_t i = 0; v && i < n; i++)
-    if (v[i] < 0 || v[i] >= rows) return op_fail(o, "id %d is out of range for %d rows", (int)v[i], rows);
+  mx at = index_below(o, mx_astype(in(o, ids), DT_I32), mx_dim(in(o, table), 0), "id");
   return f32_up(mx_take(in(o, table), at, 0));
 }
 
@@ -344,7 +340,7 @@ const op_row ops_norm[] = {
     OP("com.microsoft", "SkipLayerNormalization", 1, ANY, skip_claim, skip_layer_norm, .host_in = 0),
     OP("com.microsoft", "SkipSimplifiedLayerNormalization", 1, ANY, skip_claim, skip_rms_norm, .host_in = 0),
     OP("com.microsoft", "EmbedLayerNormalization", 1, ANY, embed_claim, embed_layer_norm,
-       .host_in = IN(EMBED_IDS) | IN(EMBED_SEGMENTS) | IN(EMBED_POSITIONS)),
+       .index_in = IN(EMBED_IDS) | IN(EMBED_SEGMENTS) | IN(EMBED_POSITIONS)),
     OP("", "BatchNormalization", 1, ANY, batch_claim, batch_norm, .host_in = 0),
     OP("", "InstanceNormalization", 1, ANY, instance_claim, instance_norm, .host_in = 0),
     OP("", "GroupNormalization", 18, ANY, group_claim, group_norm, .host_in = 0),
