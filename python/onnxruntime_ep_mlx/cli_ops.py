@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import describe
+from .cli_absent import section as absent_section
 from .cli_common import print_json, print_table
 
 _HEAD = """# Operators
@@ -53,7 +54,7 @@ def markdown(rows: Sequence[Row]) -> str:
         mine = {key[1]: facts for key, facts in listed.items() if key[0] == domain}
         parts.append(f"\n## {domain or 'ai.onnx'} ({len(mine)})\n\n| operator | versions | traits |\n|---|---|---|\n")
         parts += [f"| {name} | {spans} | {traits} |\n" for name, (spans, traits) in mine.items()]
-    return "".join(parts)
+    return "".join(parts) + absent_section()
 
 
 def command(arguments: argparse.Namespace) -> int:
