@@ -297,6 +297,17 @@ def test_layer_norm(opset, form, bias, symbolic):
     check(net, {"layer_norm": 1}, symbolic)
 
 
+@both_dims
+def test_layer_norm_of_tensorflow(symbolic):
+    net = Net(opset=17)
+    x = net.input(x_of("float32", 2, 3, 8))
+    m = mean(net, x)
+    d = net.sub(x, m)
+    g = net.mul(net.reciprocal(net.sqrt(net.add(mean(net, net.mul(d, d)), net.const(1e-3)))), net.const(x_of("float32", 8)))
+    net.result(net.add(net.mul(g, x), net.sub(net.const(x_of("float32", 8)), net.mul(m, g))))
+    check(net, {"layer_norm": 1}, symbolic)
+
+
 def test_layer_norm_between_casts():
     net = Net("float16")
     x = net.cast(net.input(x_of("float16", 2, 3, 8)), to=TensorProto.FLOAT)

@@ -83,19 +83,48 @@ static node *biased(const edit *ed, const node *scaled, const value *x, value **
   return NULL;
 }
 
+static bool make_layer_norm(edit *ed, node *root, value *x, value *scale, value *bias, double eps) {
+  node_spec s = {.domain = "", .op_type = "LayerNormalization", .since = 17, .in = {x, scale, bias}, .n_in = bias ? 3 : 2, .n_attrs = 2};
+  s.attrs[0] = edit_int("axis", -1);
+  s.attrs[1] = edit_float("epsilon", (float)eps);
+  if (!edit_replace(ed, root, &s)) return false;
+  ed->made++;
+  return true;
+}
+
+// g = scale / sqrt(mean(d * d) + eps), where d = x - mean(x): that scale.
+static value *scale_in(const value *g, const value *x, double *eps) {
+  node *mul = made_by(g, "Mul");
+  for (size_t i = 0; mul && i < 2; i++) {
+    value *a = inverse_root_of(mul->in[i]), *d = a ? spread_of(a, eps) : NULL;
+    if (d && centred(d) == x && fits(mul->in[1 - i], x)) return mul->in[1 - i];
+  }
+  return NULL;
+}
+
+// x * g + (bias - mean(x) * g), as TensorFlow writes it.
+static bool woven_layer_norm(edit *ed, node *n, const node *mul, const node *sub) {
+  const node *shift = sub ? made_by(sub->in[1], "Mul") : NULL;
+  for (size_t i = 0; mul && shift && i < 4; i++) {
+    value *g = mul->in[i & 1], *x = mul->in[1 - (i & 1)];
+    if (shift->in[i >> 1] != g || !fits(sub->in[0], x) || !same_type(n, x)) continue;
+    node *mean = mean_of(shift->in[1 - (i >> 1)]);
+    double eps;
+    value *scale = mean && mean->in[0] == x ? scale_in(g, x, &eps) : NULL;
+    if (scale) return make_layer_norm(ed, n, x, scale, sub->in[0], eps);
+  }
+  return false;
+}
+
 void rewrite_layer_norm(edit *ed, node *n) {
+  for (size_t i = 0; is_op(n, "Add") && i < 2; i++)
+    if (woven_layer_norm(ed, n, made_by(n->in[i], "Mul"), made_by(n->in[1 - i], "Sub"))) return;
   for (size_t i = 0; is_op(n, "Mul") && i < 2; i++) {
     double eps;
     value *d = only_use(n->in[i]) ? standard_of(n->in[i], &eps) : NULL, *x = d ? centred(d) : NULL, *bias = NULL;
     if (!x || !fits(n->in[1 - i], x) || !same_type(n, x)) continue;
     node *add = biased(ed, n, x, &bias);
-    node_spec s = {.domain = "", .op_type = "LayerNormalization", .since = 17, .in = {x, n->in[1 - i], bias}, .n_in = bias ? 3 : 2,
-                   .n_attrs = 2};
-    s.attrs[0] = edit_int("axis", -1);
-    s.attrs[1] = edit_float("epsilon", (float)eps);
-    if (!edit_replace(ed, add ? add : n, &s)) continue;
-    ed->made++;
-    return;
+    if (make_layer_norm(ed, add ? add : n, x, n->in[1 - i], bias, eps)) return;
   }
 }
 
