@@ -420,9 +420,12 @@ static void scan_8(op *o) {
 }
 
 const op_row ops_control[] = {
-    OP("", "If", 1, ANY, claim_if, run_if, .host_in = IN(0), .traits = OP_NO_TRACE),
-    OP("", "Loop", 1, ANY, claim_loop, loop, .host_in = IN(0) | IN(1), .traits = OP_NO_TRACE),
-    OP("", "Scan", 8, 8, claim_scan_8, scan_8, .host_in = IN(0), .traits = OP_NO_TRACE),
-    OP("", "Scan", 9, ANY, claim_scan, scan, .traits = OP_NO_TRACE),
+    OP("", "If", 1, ANY, claim_if, run_if, .host_in = IN(0), .traits = OP_NO_TRACE,
+       .limits = "every node of its branches must be claimed"),
+    OP("", "Loop", 1, ANY, claim_loop, loop, .host_in = IN(0) | IN(1), .traits = OP_NO_TRACE,
+       .limits = "every node of its body must be claimed"),
+    OP("", "Scan", 8, 8, claim_scan_8, scan_8, .host_in = IN(0), .traits = OP_NO_TRACE,
+       .limits = "every node of its body must be claimed"),
+    OP("", "Scan", 9, ANY, claim_scan, scan, .traits = OP_NO_TRACE, .limits = "every node of its body must be claimed"),
     {0},
 };
