@@ -156,20 +156,50 @@ def bf16_of(value: ort.OrtValue, bf16) -> np.ndarray:
     return np.array(raw, np.uint16).reshape(shape).view(bf16)
 
 
+ROUTES: dict[str, dict] = {}  # by operator: how many cases went which way, and why eager; conftest.py reports it
+
+
+def note_route(case: Case, record: dict) -> None:
+    """Which way the case's runs went. A run is eager for a written reason, never for a failure of the compiled route."""
+    counters = record["counters"]
+    broken = {"the replay failed", "the evaluation failed", "out of memory"} & set(counters["fallbacks"])
+    assert not broken, counters
+    kinds = ROUTES.setdefault(f"{case.domain}:{case.op_type}", {})
+    for way in [k for k, n in counters["runs"].items() if n and k != "eager"] + [f"eager: {why}" for why in counters["fallbacks"]]:
+        kinds[way] = kinds.get(way, 0) + 1
+
+
 def check_runs(case: Case, symbolic: bool) -> None:
+    """Runs twice (the second run finds what the first one kept), then once eagerly: both ways give one answer."""
     model = model_of(case, symbolic)
     feeds = {f"in{i}": a for i, a in enumerate(case.inputs) if a is not None and i not in case.const}
     want = expected(case, model, feeds)
     s = session(model, True, {"claim_all": "1"})
     record = record_of_newest()
     assert record["claimed"] == record["nodes"] >= 1, record["declined"]
-    for _ in range(2):  # the second run finds what the first one kept
+    for _ in range(2):
         got = run_values(s, feeds)
         for k, (g, w) in enumerate(zip(got, want, strict=True)):
             if w is not None and k not in case.any_out:
                 compare(np.asarray(g), w, case.tol, f"{case.op_type} output {k}")
     after = next(r for r in mlx_ep.describe("sessions") if r["id"] == record["id"])
     assert sum(after["routes"].values()) == 2, after
+    note_route(case, after)
+    if not symbolic and after["routes"]["eager"] < 2:
+        eager = run_values(session(model, True, {"claim_all": "1", "disable_compile": "1"}), feeds)
+        for k, (g, w) in enumerate(zip(got, eager, strict=True)):
+            compare_ways(np.asarray(g), np.asarray(w), f"{case.op_type} output {k}, compiled against eager")
+
+
+def compare_ways(got: np.ndarray, want: np.ndarray, what: str) -> None:
+    assert got.dtype == want.dtype and got.shape == want.shape, what
+    if got.tobytes() == want.tobytes():
+        return
+    if not is_float(want):
+        np.testing.assert_array_equal(got, want, err_msg=what)
+        return
+    rtol = max(1e-5, TOLERANCE[np.dtype(want.dtype).name][0])
+    np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=1e-6, equal_nan=True, err_msg=what)
 
 
 def check_declines(case: Case, symbolic: bool) -> None:

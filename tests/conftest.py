@@ -1,5 +1,7 @@
 """Every test needs the built library: without it the run fails, it does not skip."""
+import json
 import os
+import pathlib
 import random
 
 os.environ.setdefault("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")  # before ONNX Runtime is loaded: the node tests use newer opsets
@@ -22,3 +24,12 @@ def pytest_configure(config):
 def pytest_report_header(config):
     info = mlx_ep.describe("info")
     return f"onnxruntime {onnxruntime.__version__}, mlx {info['mlx']} on {info['device']}, {mlx_ep.library_path()}"
+
+
+def pytest_sessionfinish():
+    """How the operators' cases ran: build/reports/routes.json."""
+    import case
+    if case.ROUTES:
+        path = pathlib.Path(__file__).parent.parent / "build" / "reports" / "routes.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(dict(sorted(case.ROUTES.items())), indent=1) + "\n")

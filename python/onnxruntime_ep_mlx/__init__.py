@@ -12,15 +12,23 @@ or, once the library is registered, by name:
 """
 from __future__ import annotations
 
+from typing import Any
+
 from .library import EP_NAME, DescribeError, LibraryNotFoundError, describe, library_path
 from .registration import (OnnxRuntimeTooOldError, append_to_session_options, register_execution_provider_library,
                            unregister_execution_provider_library)
 
 __version__ = "0.1.0"
 
-__all__ = ["DescribeError", "LibraryNotFoundError", "OnnxRuntimeTooOldError", "append_to_session_options", "describe", "ep_name",
+__all__ = ["DescribeError", "LibraryNotFoundError", "OnnxRuntimeTooOldError", "append_to_session_options", "counters", "describe", "ep_name",
            "get_ep_name", "get_ep_names", "get_library_path", "library_path", "register_execution_provider_library",
            "unregister_execution_provider_library", "version"]
+
+
+def counters() -> dict[str, Any]:
+    """What the provider has counted in this process: {"runs": {route: n}, "traces": n, "compiles": n, "hits": n, "evictions": n,
+    "bytes_copied": n, "fallbacks": {reason: n}}. Each session's own are in `describe("sessions")`."""
+    return dict(describe("counters"))
 
 
 def ep_name() -> str:

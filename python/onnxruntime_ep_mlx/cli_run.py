@@ -12,7 +12,7 @@ from .cli_common import CliError, claim_summary, claims_of, load_model, operator
 from .cli_options import dimension, key_value, positive
 from .compare import difference
 from .model_inputs import load_inputs, make_inputs, specs_of
-from .sessions import first_line, open_cpu_session, open_mlx_session
+from .sessions import first_line, open_cpu_session, open_mlx_session, record_with_id
 
 _WARM_UP = 2
 
@@ -43,6 +43,9 @@ def command(arguments: argparse.Namespace) -> int:
     rows = [("output", "max abs", "max rel")]
     rows += [(item["name"], f"{item['max_abs']:.3g}", f"{item['max_rel']:.3g}") for item in result["outputs"]]
     print_table(rows, (False, True, True))
+    print("runs     " + "   ".join(f"{route} {n}" for route, n in result["routes"].items()))
+    for reason, n in result["fallbacks"].items():
+        print(f"  eager {n} times: {reason}")
     print(f"p50 ms   mlx {result['p50_ms']['mlx']:.3f}   cpu {result['p50_ms']['cpu']:.3f}")
     return 0
 
@@ -64,7 +67,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for output, value, expected in zip(cpu.get_outputs(), values, reference):
         apart = difference(value, expected)
         outputs.append({"name": output.name, "max_abs": apart.max_abs, "max_rel": apart.max_rel})
-    return {**claims_of(record), "outputs": outputs, "p50_ms": {"mlx": mlx_ms, "cpu": cpu_ms}}
+    counted = record_with_id(record["id"])["counters"]
+    return {**claims_of(record), "routes": counted["runs"], "fallbacks": counted["fallbacks"], "outputs": outputs,
+            "p50_ms": {"mlx": mlx_ms, "cpu": cpu_ms}}
 
 
 def timed_runs(session: onnxruntime.InferenceSession, feeds: dict[str, np.ndarray], runs: int, where: str) -> tuple[list[Any], float]:

@@ -66,7 +66,7 @@ def describe(topic: str) -> Any:
     text = _read_text(function, topic.encode())
     answer = json.loads(text) if text else {"error": "unknown topic"}
     if isinstance(answer, dict) and "error" in answer:
-        raise DescribeError(f"the library has no answer for topic {topic!r} ({answer['error']}); it knows info, ops and sessions")
+        raise DescribeError(f"the library has no answer for topic {topic!r} ({answer['error']}); it knows info, ops, sessions and counters")
     return answer
 
 

@@ -23,6 +23,8 @@ static const struct {
 };
 enum { N_SWITCHES = sizeof SWITCHES / sizeof SWITCHES[0] };
 
+enum { DEFAULT_CLOSURES = 32, MOST_CLOSURES = 4096 };
+
 static bool *slot(opts *o, size_t i) { return (bool *)((char *)o + SWITCHES[i].offset); }
 
 static bool env_is_set(const char *name) {
@@ -31,7 +33,7 @@ static bool env_is_set(const char *name) {
 }
 
 void opts_init(opts *o) {
-  *o = (opts){0};
+  *o = (opts){.closures = DEFAULT_CLOSURES};
   for (size_t i = 0; i < N_SWITCHES; i++)
     *slot(o, i) = env_is_set(SWITCHES[i].env[0]) || env_is_set(SWITCHES[i].env[1]);
 }
@@ -53,12 +55,27 @@ static bool set_switch(bool *out, const char *key, const char *value, err *e) {
   return true;
 }
 
+static bool set_count(size_t *out, const char *key, const char *value, err *e) {
+  char *end = NULL;
+  unsigned long n = strtoul(value, &end, 10);
+  bool digits = value[0] >= '0' && value[0] <= '9' && !*end;
+  if (!digits || n < 1 || n > MOST_CLOSURES)
+    return FAIL(e, ERR_INVALID, "option %s='%s': expected a number from 1 to %d", key, value, MOST_CLOSURES);
+  *out = n;
+  return true;
+}
+
 bool opts_set(opts *o, const char *key, const char *value, err *e) {
   if (!strcmp(key, "device")) return set_device(o, value, e);
+  if (!strcmp(key, "closures")) return set_count(&o->closures, key, value, e);
   for (size_t i = 0; i < N_SWITCHES; i++)
     if (!strcmp(key, SWITCHES[i].name)) return set_switch(slot(o, i), key, value, e);
-  return FAIL(e, ERR_INVALID, "unknown option '%s' of the MLX provider; known: device, disable_compile, "
+  return FAIL(e, ERR_INVALID, "unknown option '%s' of the MLX provider; known: device, closures, disable_compile, "
               "disable_general_compile, disable_prefill_compile, claim_all, verbose", key);
 }
 
-const char *opts_name(size_t i) { return i == 0 ? "device" : i <= N_SWITCHES ? SWITCHES[i - 1].name : NULL; }
+const char *opts_name(size_t i) {
+  static const char *const OTHERS[] = {"device", "closures"};
+  enum { N = sizeof OTHERS / sizeof OTHERS[0] };
+  return i < N ? OTHERS[i] : i < N + N_SWITCHES ? SWITCHES[i - N].name : NULL;
+}

@@ -14,6 +14,7 @@ typedef struct opts {
   bool no_general_compile;  // "disable_general_compile"; MLX_EP_NO_GENERAL_COMPILE, ONNXRUNTIME_EP_MLX_NO_GENERAL_COMPILE
   bool no_prefill_compile;  // "disable_prefill_compile"; MLX_EP_NO_PREFILL_COMPILE, ONNXRUNTIME_EP_MLX_NO_PREFILL_COMPILE
   bool claim_all;           // "claim_all": groups not worth their copies are kept too (for tests)
+  size_t closures;          // "closures": at most so many compiled closures for each claimed group are kept
   bool verbose;             // "verbose"; ONNXRUNTIME_EP_MLX_VERBOSE
 } opts;
 

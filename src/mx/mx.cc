@@ -8,7 +8,6 @@
 #include <cstring>
 #include <mutex>
 
-#include "mlx/compile_impl.h"
 #include "mx/mx_impl.h"
 
 namespace {
@@ -35,6 +34,12 @@ void stay_loaded() {
   });
 }
 
+// MLX's CUDA back end rounds float32 products to 19 bits unless it is told not to, before its first product.
+void full_precision(mx_device d) {
+  static std::once_flag once;
+  if (d == MX_GPU) std::call_once(once, [] { setenv("MLX_ENABLE_TF32", "0", 0); });
+}
+
 mc::Stream take_stream(mx_device d) {
   std::lock_guard<std::mutex> hold(streams_lock);
   auto &list = free_streams[d];
@@ -44,11 +49,21 @@ mc::Stream take_stream(mx_device d) {
   return s;
 }
 
+// In MLX's CPU-only build a buffer points to its size, 8 bytes before the data; a build for a GPU has buffers of its own.
+bool plain_buffers() {
+  static const bool plain = [] {
+    mc::allocator::Data probe = mc::allocator::malloc(64);
+    auto buffer = probe.buffer();
+    return static_cast<char *>(buffer.ptr()) + sizeof(size_t) == buffer.raw_ptr();
+  }();
+  return plain;
+}
+
 // The CPU back end reads the buffer's size from the 8 bytes before its data, so those must be readable: they are when
 // the data does not start a page. Memory wrapped this way is never written or freed by MLX (0.32.4 and later).
 bool can_wrap(const mx_scope *s, const void *p, size_t item) {
   auto address = reinterpret_cast<uintptr_t>(p);
-  return s->device == MX_CPU && address % 4096 >= 8 && address % item == 0;
+  return s->device == MX_CPU && plain_buffers() && address % 4096 >= 8 && address % item == 0;
 }
 
 mc::array wrap(const void *p, mc::Shape shape, mc::Dtype t) {
@@ -80,12 +95,21 @@ mc::array copy_in(mx_scope *s, const void *p, dtype t, mx_ints shape) {
   auto sh = mx_to_shape(shape);
   size_t bytes = mc::size_of(type);
   for (int d : sh) bytes *= static_cast<size_t>(d);
-  return s->device == MX_CPU ? aligned_copy(p, bytes, sh, type) : owned_copy(p, bytes, sh, type);
+  return s->device == MX_CPU && plain_buffers() ? aligned_copy(p, bytes, sh, type) : owned_copy(p, bytes, sh, type);
 }
 
 bool is_row_major(const mc::array &a) { return a.flags().row_contiguous; }
 
+std::atomic<long> fail_in{0};
+std::atomic<bool> has_failed{false};
+
 }  // namespace
+
+void mx_maybe_fail() {
+  if (fail_in.load(std::memory_order_relaxed) <= 0 || fail_in.fetch_sub(1) != 1) return;
+  has_failed = true;
+  throw std::runtime_error("a failure that a test asked for");
+}
 
 mc::Dtype mx_to_dtype(dtype t) {
   if (!dtype_in(t, HELD)) throw std::invalid_argument(std::string("MLX has no type ") + dtype_name(t));
@@ -119,6 +143,7 @@ bool mx_thread_begin(mx_device d, err *e) {
   if (my_stream) return FAIL(e, ERR_INTERNAL, "mx_thread_begin was called twice on one thread");
   try {
     stay_loaded();
+    full_precision(d);
     my_stream = take_stream(d);
     mc::set_default_stream(*my_stream);
     return true;
@@ -130,7 +155,6 @@ bool mx_thread_begin(mx_device d, err *e) {
 void mx_thread_end(void) {
   if (!my_stream) return;
   try {
-    mc::detail::compile_clear_cache(mc::detail::compile_cache());
     mc::synchronize(*my_stream);
   } catch (...) {  // an error left on the stream belongs to a run that has reported it
   }
@@ -142,6 +166,12 @@ void mx_thread_end(void) {
 bool mx_has_dtype(mx_device d, dtype t) {
   if (d == MX_GPU && (t == DT_F64 || t == DT_C64)) return false;
   return dtype_in(t, HELD);
+}
+
+bool mx_fail_after(long n) {
+  bool failed = has_failed.exchange(false);
+  fail_in = n;
+  return failed;
 }
 
 mx_scope *mx_scope_new(mx_device d) {

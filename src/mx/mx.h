@@ -36,6 +36,10 @@ bool mx_thread_begin(mx_device d, err *e);
 void mx_thread_end(void);
 bool mx_has_dtype(mx_device d, dtype t);  // can an array of this type live on this device?
 
+// Test hook: the n-th call into MLX from now (1 = the next), of any thread, fails once; 0 switches it off. Tells whether
+// one has failed since it was set.
+bool mx_fail_after(long n);
+
 // ---- scopes -------------------------------------------------------------------------------------------------------
 mx_scope *mx_scope_new(mx_device d);  // on a thread that has begun; NULL when out of memory
 void mx_scope_free(mx_scope *s);      // NULL is fine
@@ -156,6 +160,23 @@ mx mx_irfft(mx x, int n, int axis);              // complex, of which n / 2 + 1 
 // q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv]; mask NULL, bool (true = attend) or additive, broadcast to [B, H, S, T].
 mx mx_attention(mx q, mx k, mx v, float scale, mx mask);
 
+// Attention of S new rows over a cache and over themselves. Nothing is written to the cache.
+typedef struct mx_attend_desc {
+  mx q;               // [B, H, S, D], float32, float16 or bfloat16
+  mx k, v;            // new rows [B, Hkv, S, D] and [B, Hkv, S, Dv], of q's type; H is a multiple of Hkv
+  mx past_k, past_v;  // [B, Hkv, P, D] and [B, Hkv, P, Dv] of q's type, or both NULL; P may be 0; any strides
+  mx past_len;        // int32 [B]: valid rows of the past, the first ones; NULL: all P. Values outside [0, P] are clamped
+  mx mask;            // NULL; bool (true = attend) or additive of q's type or float32; broadcasts to [B, H, S, T], T >= past_len + S
+  mx sink;            // float32 [H], a logit that takes part in the softmax's sum only; NULL: none
+  float scale, cap;   // cap: products pass through cap * tanh(x / cap); 0: they do not
+  int window;         // a query sees itself and the window - 1 tokens before it; 0: no limit
+  bool causal;        // new row i sees new rows 0..i; else all S new rows
+  bool stock;         // of MLX's operators on the CPU device too, for tests
+} mx_attend_desc;
+// [B, H, S, Dv] of q's type; softmax and sums in float32; a row that sees nothing is zero. Holds neither P nor T, so that
+// a trace of it serves any. Columns of the mask: past row j is j, new row i is past_len + i.
+mx mx_attend(const mx_attend_desc *d);
+
 // Random numbers of float32, a function of the seed and the shape alone.
 mx mx_random_uniform(mx_scope *s, mx_ints shape, uint64_t seed);  // in [0, 1)
 mx mx_random_normal(mx_scope *s, mx_ints shape, uint64_t seed);   // mean 0, deviation 1
@@ -179,13 +200,25 @@ mx mx_nbits_matmul(mx x, const mx_nbits *w);  // x [.., k] float; gives [.., n] 
 struct cpu_pool;
 void mx_set_pool(mx_scope *s, const struct cpu_pool *pool);  // must outlive every evaluation in this scope
 
-// ---- closures -----------------------------------------------------------------------------------------------------
+// ---- traces -------------------------------------------------------------------------------------------------------
+// A body that was run once over placeholders, as a list of MLX's steps. Equal steps are kept once, what depends on no input
+// is computed in the trace. On the GPU device MLX's compile joins elementwise steps.
 typedef struct mx_fn mx_fn;
-// Traces in a scope of its own: fills out[0..n_out); a failed scope makes the apply fail with its message.
+typedef struct mx_spec {
+  dtype type;
+  mx_ints shape;
+} mx_spec;
+// Fills out[0..n_out), in a scope of its own; the inputs' values cannot be read. A failed scope fails the trace.
 typedef void (*mx_body)(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, size_t n_out);
-// Compiled for replay; lazily traced at the first apply, and again on new shapes unless shapeless. For one thread.
-mx_fn *mx_compile(mx_body body, void *user, size_t n_out, mx_device d, bool shapeless, err *e);
-bool mx_apply(mx_fn *f, mx_scope *s, const mx *in, size_t n_in, mx *out);  // false: see mx_error(s)
+// For the thread that traces it. NULL with an error.
+mx_fn *mx_trace(mx_body body, void *user, const mx_spec *in, size_t n_in, size_t n_out, mx_device d, err *e);
+// Are two traces of one body the same but for shapes that a replay infers rightly? Then either may be replayed at sizes
+// that neither saw. False with an error that says what depends on a size.
+bool mx_fn_same(const mx_fn *a, const mx_fn *b, err *e);
+size_t mx_fn_steps(const mx_fn *f);
+// Lazily; inputs of the traced types and ranks. Shapes other than the traced ones need mx_fn_same's word. False: see
+// mx_error(s).
+bool mx_apply(const mx_fn *f, mx_scope *s, const mx *in, size_t n_in, mx *out);
 void mx_fn_free(mx_fn *f);
 
 #ifdef __cplusplus

@@ -33,6 +33,7 @@ struct mx_held {
   mc::array a;
 };
 
+void mx_maybe_fail();  // throws when mx_fail_after says so
 mc::Dtype mx_to_dtype(dtype t);  // throws for a type that MLX has not
 dtype mx_from_dtype(mc::Dtype t);
 mc::Stream mx_thread_stream();  // throws before mx_thread_begin
@@ -49,6 +50,7 @@ template <class F>
 bool mx_try(mx_scope *s, F &&f) {
   if (s->error.code != ERR_OK) return false;
   try {
+    mx_maybe_fail();
     f();
   } catch (const std::bad_alloc &) {
     mx_fail(s, ERR_NO_MEMORY, "out of memory");

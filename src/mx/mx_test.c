@@ -85,27 +85,85 @@ static void body(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, si
   out[0] = mx_dim(in[0], 0) == 13 ? mx_fail(s, ERR_INVALID, "thirteen") : mx_add(in[0], in[0]);
 }
 
-static void closures_replay_and_fail_cleanly(void) {
+static mx_fn *trace(mx_body f, void *user, int n, err *e) {
+  mx_spec spec = {DT_F32, MXI(n)};
+  return mx_trace(f, user, &spec, 1, 1, MX_CPU, e);
+}
+
+static void traces_replay_and_fail_cleanly(void) {
   err e = {0};
   int traces = 0;
-  mx_fn *f = mx_compile(body, &traces, 1, MX_CPU, false, &e);
-  CHECK(f && err_ok(&e));
-  for (int n = 2; n < 4; n++)
-    for (int again = 0; again < 2; again++) {
-      mx_scope *s = scope();
-      mx x = mx_full(s, MXI(n), 3, DT_F32), y;
-      CHECK(mx_apply(f, s, &x, 1, &y));
-      const float *p = mx_read(y);
-      CHECK(p && p[n - 1] == 6);
-      mx_scope_free(s);
-    }
-  CHECK(traces == 2);
+  mx_fn *f = trace(body, &traces, 2, &e);
+  CHECK(f && err_ok(&e) && mx_fn_steps(f) == 1);
+  for (int again = 0; again < 3; again++) {
+    mx_scope *s = scope();
+    mx x = mx_full(s, MXI(2), 3 + again, DT_F32), y;
+    CHECK(mx_apply(f, s, &x, 1, &y));
+    const float *p = mx_read(y);
+    CHECK(p && p[1] == 2 * (float)(3 + again));
+    mx_scope_free(s);
+  }
+  CHECK(traces == 1);
   mx_scope *s = scope();
-  mx x = mx_full(s, MXI(13), 3, DT_F32), y;
-  CHECK(!mx_apply(f, s, &x, 1, &y) && mx_read(y) == NULL);
-  CHECK_HAS(mx_error(s)->msg, "thirteen");
+  mx wrong = mx_full(s, MXI(2, 2), 3, DT_F32), y;
+  CHECK(!mx_apply(f, s, &wrong, 1, &y) && mx_read(y) == NULL);
   mx_scope_free(s);
   mx_fn_free(f);
+  CHECK(!trace(body, &traces, 13, &e));
+  CHECK_HAS(e.msg, "thirteen");
+}
+
+// exp of a constant is computed in the trace; what is asked twice is computed once; data cannot be read.
+static void simple_body(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, size_t n_out) {
+  (void)user, (void)n_in, (void)n_out;
+  mx one = mx_exp(mx_full(s, MXI(1), 0, DT_F32));
+  CHECK(!mx_ready(in[0]));
+  out[0] = mx_add(mx_mul(mx_sqrt(in[0]), one), mx_mul(mx_sqrt(in[0]), one));
+}
+
+static void read_body(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, size_t n_out) {
+  (void)user, (void)s, (void)n_in, (void)n_out;
+  CHECK(mx_read(mx_exp(in[0])) == NULL);
+  out[0] = in[0];
+}
+
+static void traces_are_simplified(void) {
+  err e = {0};
+  mx_fn *f = trace(simple_body, NULL, 3, &e);
+  CHECK(f && mx_fn_steps(f) == 4);  // sqrt, a broadcast of the constant, product, sum
+  mx_scope *s = scope();
+  mx x = mx_full(s, MXI(3), 4, DT_F32), y;
+  const float *p = mx_apply(f, s, &x, 1, &y) ? mx_read(y) : NULL;
+  CHECK(p && p[0] == 4 && p[2] == 4);
+  mx_scope_free(s);
+  mx_fn_free(f);
+  CHECK(!trace(read_body, NULL, 3, &e) && !err_ok(&e));
+}
+
+static void baked_body(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, size_t n_out) {
+  (void)n_in, (void)n_out;
+  int n = mx_dim(in[0], 0);
+  if (*(int *)user == 1) out[0] = mx_mul(in[0], mx_full(s, MXI(1), n, DT_F32));          // a value
+  else if (*(int *)user == 2) out[0] = mx_broadcast_to(mx_sum(in[0], MXI(0), true), MXI(n));  // a shape
+  else if (*(int *)user == 3) out[0] = mx_slice_axis(in[0], 0, 1, n);                     // a bound
+  else out[0] = mx_sub(in[0], mx_sum(in[0], MXI(0), true));                              // nothing
+}
+
+static void only_traces_that_hold_no_size_are_the_same(void) {
+  for (int kind = 0; kind < 4; kind++) {
+    err e = {0};
+    mx_fn *f = trace(baked_body, &kind, 4, &e), *g = trace(baked_body, &kind, 6, &e);
+    CHECK(f && g);
+    CHECK(mx_fn_same(f, g, &e) == (kind == 0));
+    CHECK(kind == 0 || e.code == ERR_UNSUPPORTED);
+    mx_scope *s = scope();
+    mx x = mx_full(s, MXI(9), 1, DT_F32), y;
+    const float *p = kind == 0 && mx_apply(f, s, &x, 1, &y) ? mx_read(y) : NULL;
+    CHECK(kind != 0 || (p && mx_dim(y, 0) == 9 && p[8] == -8));
+    mx_scope_free(s);
+    mx_fn_free(f);
+    mx_fn_free(g);
+  }
 }
 
 static void quantised_products_match_their_definition(void) {
@@ -165,7 +223,9 @@ void mx_tests(void) {
   held_arrays_outlive_scopes();
   let_go_arrays_fail_cleanly();
   rounds_do_not_pile_up();
-  closures_replay_and_fail_cleanly();
+  traces_replay_and_fail_cleanly();
+  traces_are_simplified();
+  only_traces_that_hold_no_size_are_the_same();
   quantised_products_match_their_definition();
   mx_thread_end();
   CHECK(mx_scope_new(MX_CPU) == NULL);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "ops/attn.h"
+#include "ops/cached.h"
 
 enum { A_Q, A_K, A_V, A_MASK, A_PAST_K, A_PAST_V, A_LENGTHS };
 enum { MODE_PRODUCTS, MODE_CAPPED, MODE_BIASED, MODE_WEIGHTS };
@@ -85,6 +86,10 @@ static bool attention_inputs(op *o, attn *a) {
             heads, size);
     return false;
   }
+  return true;
+}
+
+static bool attention_append(op *o, attn *a) {
   if (!past_fits(o, A_PAST_K, a->k) || !past_fits(o, A_PAST_V, a->v)) return false;
   a->k = attn_append(in(o, A_PAST_K), a->k);
   a->v = attn_append(in(o, A_PAST_V), a->v);
@@ -157,9 +162,32 @@ static mx attention_result(op *o, const attn *a) {
   return y;
 }
 
+// In a trace: the mask's last axis must be as long as the keys, which mx_attend checks.
+static void attention_traced(op *o, const attn *a, op_cache *c) {
+  int left = (int)attr_i(o->n, "left_window_size", -1), right = (int)attr_i(o->n, "right_window_size", -1);
+  bool causal = attr_i(o->n, "is_causal", 0) != 0 || right == 0;
+  mx mask = in(o, A_MASK);
+  if (mx_dtype(a->q) == DT_F64 || attr_i(o->n, "softmax_precision", 0) == DT_F64) untraced(o, "float64");
+  if (wants(o, 3) || in(o, A_LENGTHS)) untraced(o, "an output of the products, or nonpad_kv_seqlen with a past");
+  if (right > 0 || (left >= 0 && !causal)) untraced(o, "a window that looks forward");
+  if (mask && mx_ndim(mask) < 2) untraced(o, "a mask of this rank");
+  if (mask && mx_dtype(mask) != DT_BOOL) mask = mx_astype(mask, DT_F32);
+  mx_attend_desc d = {.q = a->q, .k = a->k, .v = a->v, .mask = mask, .scale = (float)attn_scale(o, mx_dim(a->q, 3)),
+                      .cap = attr_f(o->n, "softcap", 0), .window = left >= 0 ? left + 1 : 0, .causal = causal};
+  if (!mx_ok(o->s)) return;
+  mx y = cached_attention(o, c, &d, A_PAST_K, 1);
+  out(o, 0, mx_ndim(in(o, A_Q)) == 3 ? attn_join(y) : y);
+}
+
 static void attention(op *o) {
   attn a = {0};
-  if (!attention_inputs(o, &a) || !attention_masks(o, &a)) return;
+  op_cache *c = trace_cache(o);
+  if (!attention_inputs(o, &a)) return;
+  if (c) {
+    attention_traced(o, &a, c);
+    return;
+  }
+  if (!attention_append(o, &a) || !attention_masks(o, &a)) return;
   a.scale = attn_scale(o, mx_dim(a.q, 3));
   a.cap = (double)attr_f(o->n, "softcap", 0);
   if (attr_i(o->n, "softmax_precision", 0) == DT_F64) a.softmax = DT_F64;
@@ -171,5 +199,5 @@ static void attention(op *o) {
 }
 
 const op_row ops_attention[] = {OP("", "Attention", 23, ANY, attention_claim, attention, .types = DTS_FLOAT64,
-                                   .traits = OP_KV,
+                                   .traits = OP_KV, .past_in = A_PAST_K, .present_out = 1,
                                    .limits = "nonpad_kv_seqlen without a past only; a positive scale; a mask of rank 4 at most"), {0}};

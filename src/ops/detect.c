@@ -227,5 +227,5 @@ const op_row ops_detect[] = {
        .limits = "data of rank 1 to 9; size and step below 2^30"),
     OP(MS, "ExpandDims", 1, ANY, expand_claim, expand, .host_in = IN(1), .traits = OP_CHEAP,
        .limits = "data of rank 9 at most"),
-    OP(MS, "TorchEmbedding", 1, ANY, NULL, embedding, .host_in = IN(1), .traits = OP_CHEAP),
+    OP(MS, "TorchEmbedding", 1, ANY, NULL, embedding, .index_in = IN(1), .traits = OP_CHEAP),
     {0}};

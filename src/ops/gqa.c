@@ -1,5 +1,7 @@
 // GroupQueryAttention of com.microsoft: attention over a cache of keys and values, with grouped heads.
 #include "ops/attn.h"
+#include "ops/cached.h"
+#include "ops/index.h"
 
 enum { G_Q, G_K, G_V, G_PAST_K, G_PAST_V, G_LENGTHS, G_TOTAL, G_COS, G_SIN, G_POSITIONS, G_BIAS, G_SINK, G_K_SCALE,
        G_V_SCALE, G_Q_NORM, G_K_NORM };
@@ -174,16 +176,20 @@ static bool gqa_positions(op *o, const gqa_plan *p, int limit, int64_t *start, m
   return ok;
 }
 
+static bool gqa_tables_fit(op *o, const gqa_plan *p) {
+  mx cos = in(o, G_COS), sin = in(o, G_SIN);
+  int size = mx_dim(p->q, 3);
+  if (mx_ndim(cos) == 2 && mx_ndim(sin) == 2 && mx_dim(sin, 0) == mx_dim(cos, 0) && mx_dim(sin, 1) == mx_dim(cos, 1) &&
+      2 * mx_dim(cos, 1) <= size)
+    return true;
+  op_fail(o, "cos_cache and sin_cache must be two [positions, up to %d] tensors", size / 2);
+  return false;
+}
+
 static void gqa_rotate(op *o, gqa_plan *p) {
   mx cos = in(o, G_COS), sin = in(o, G_SIN), each = NULL;
-  int size = mx_dim(p->q, 3), limit = mx_dim(cos, 0);
-  if (mx_ndim(cos) != 2 || mx_ndim(sin) != 2 || mx_dim(sin, 0) != limit || mx_dim(sin, 1) != mx_dim(cos, 1) ||
-      2 * mx_dim(cos, 1) > size) {
-    op_fail(o, "cos_cache and sin_cache must be two [positions, up to %d] tensors", size / 2);
-    return;
-  }
   int64_t start;
-  if (!gqa_positions(o, p, limit, &start, &each)) return;
+  if (!gqa_tables_fit(o, p) || !gqa_positions(o, p, mx_dim(cos, 0), &start, &each)) return;
   if (each) {  // [B, 1, rows, half]
     cos = mx_expand_dims(cache_rows(cos, each), MXI(1));
     sin = mx_expand_dims(cache_rows(sin, each), MXI(1));
@@ -355,6 +361,67 @@ static bool gqa_cache_fits(op *o, const gqa_plan *p, size_t i, mx fresh) {
   return false;
 }
 
+// ---- in a trace: lengths and positions are data ---------------------------------------------------------------------------
+// Tokens before the new ones, int32 [B].
+static mx past_tokens(op *o, const gqa_plan *p, const op_cache *c) {
+  if (!c || c->first) return mx_full(o->s, MXI(p->batch), 0, DT_I32);
+  mx lengths = mx_astype(in(o, G_LENGTHS), DT_I32);
+  if (mx_size(lengths) != (size_t)p->batch) return op_fail(o, "%zu lengths for %d entries", mx_size(lengths), p->batch);
+  return mx_sub(mx_reshape(lengths, MXI(p->batch)), mx_scalar(lengths, p->rows - 1));
+}
+
+// int32 [B, rows].
+static mx token_positions(op *o, const gqa_plan *p, const op_cache *c, mx past) {
+  mx given = in(o, G_POSITIONS), base = mx_expand_dims(past, MXI(1));
+  bool first = !c || c->first;
+  if (given && !first) return mx_reshape(mx_astype(given, DT_I32), MXI(p->batch, p->rows));
+  // The first prompt is numbered from the first element alone.
+  if (given) base = mx_add(base, mx_slice_axis(mx_reshape(mx_astype(given, DT_I32), MXI((int)mx_size(given))), 0, 0, 1));
+  return mx_add(base, mx_reshape(mx_arange(o->s, 0, p->rows, 1, DT_I32), MXI(1, p->rows)));
+}
+
+static void traced_rotate(op *o, gqa_plan *p, const op_cache *c, mx past) {
+  mx cos = in(o, G_COS), sin = in(o, G_SIN);
+  if (!gqa_tables_fit(o, p)) return;
+  mx at = index_below(o, token_positions(o, p, c, past), mx_dim(cos, 0), "position");
+  cos = mx_expand_dims(cache_rows(cos, at), MXI(1));
+  sin = mx_expand_dims(cache_rows(sin, at), MXI(1));
+  bool interleaved = attr_i(o->n, "rotary_interleaved", 0) != 0;
+  p->q = attn_rotate(p->q, cos, sin, interleaved);
+  p->k = attn_rotate(p->k, cos, sin, interleaved);
+}
+
+// The bias; without the causal rule the padding of a first prompt is masked too.
+static mx traced_mask(op *o, const gqa_plan *p, const op_cache *c) {
+  mx bias = in(o, G_BIAS);
+  if (bias && (mx_ndim(bias) != 4 || mx_dim(bias, 2) != p->rows)) return untraced(o, "an attention_bias of this shape");
+  if (p->causal || (c && !c->first)) return bias;
+  if (bias) return untraced(o, "a first prompt with attention_bias and without the causal rule");
+  mx lengths = mx_reshape(mx_astype(in(o, G_LENGTHS), DT_I32), MXI(p->batch, 1, 1, 1));
+  return mx_less_equal(mx_reshape(mx_arange(o->s, 0, p->rows, 1, DT_I32), MXI(1, 1, 1, p->rows)), lengths);
+}
+
+static void gqa_traced(op *o, gqa_plan *p) {
+  op_cache *c = trace_cache(o);
+  if (p->slides) untraced(o, "a sliding cache");
+  if (mx_dtype(p->q) == DT_F64) untraced(o, "float64");
+  if (!c && in(o, G_PAST_K)) untraced(o, "a cache inside the group");
+  if (!c) trace_require(o, mx_equal(mx_astype(in(o, G_TOTAL), DT_I32), mx_scalar_i64(o->s, p->rows, DT_I32)));
+  mx past = past_tokens(o, p, c);
+  if (attr_i(o->n, "do_rotary", 0)) traced_rotate(o, p, c, past);
+  mx sink = gqa_sink(o, p);
+  mx_attend_desc d = {.q = p->q, .k = p->k, .v = p->v, .past_len = c ? past : NULL, .mask = traced_mask(o, p, c),
+                      .sink = sink ? mx_reshape(sink, MXI(p->heads)) : NULL,
+                      .scale = (float)attn_scale(o, mx_dim(p->q, 3)), .cap = attr_f(o->n, "softcap", 0),
+                      .window = p->window > 0 ? p->window : 0, .causal = p->causal};
+  if (!mx_ok(o->s)) return;
+  mx y = c ? cached_attention(o, c, &d, G_PAST_K, 1) : mx_attend(&d);
+  out(o, 0, attn_join(y));
+  if (c) return;
+  out(o, 1, p->k);
+  out(o, 2, p->v);
+}
+
 static void gqa(op *o) {
   gqa_plan *p = mem_alloc(sizeof *p);
   if (!p) {
@@ -366,8 +433,10 @@ static void gqa(op *o) {
   p->window = (int)attr_i(o->n, "local_window_size", -1);
   p->causal = attr_i(o->n, "causal", 1) != 0;
   p->slides = attr_i(o->n, "sliding_window_cache", 0) != 0;
-  if (gqa_split(o, p) && gqa_cache_fits(o, p, G_PAST_K, p->k) && gqa_cache_fits(o, p, G_PAST_V, p->v) &&
-      gqa_lengths(o, p)) {
+  bool fits = gqa_split(o, p) && gqa_cache_fits(o, p, G_PAST_K, p->k) && gqa_cache_fits(o, p, G_PAST_V, p->v);
+  if (fits && in_trace(o)) {
+    gqa_traced(o, p);
+  } else if (fits && gqa_lengths(o, p)) {
     if (attr_i(o->n, "do_rotary", 0)) gqa_rotate(o, p);
     gqa_run(o, p);
   }
@@ -376,5 +445,6 @@ static void gqa(op *o) {
 
 const op_row ops_gqa[] = {OP("com.microsoft", "GroupQueryAttention", 1, ANY, gqa_claim, gqa, .types = DTS_FLOAT,
                              .host_in = IN(G_LENGTHS) | IN(G_TOTAL) | IN(G_POSITIONS), .traits = OP_KV,
+                             .past_in = G_PAST_K, .present_out = 1,
                              .limits = "no quantised cache; no output of the products; inputs of rank 3; a window needs causal"),
                           {0}};

@@ -67,13 +67,17 @@ static int64_t view_at(index_view x, size_t i) {
   return x.wide ? ((const int64_t *)x.data)[i] : (int64_t)((const int32_t *)x.data)[i];
 }
 
-static bool index_view_of(op *o, size_t i, index_view *x) {
+// Where the host has the values; *x then views them. Computes nothing.
+static bool index_at_hand(op *o, size_t i, index_view *x) {
   tensor t = {0};
-  if (host_tensor(o, i, &t) && dims_count(t.dims, t.rank, &x->n)) {
-    x->data = t.data;
-    x->wide = t.type == DT_I64;
-    return true;
-  }
+  if (!host_tensor(o, i, &t) || !dims_count(t.dims, t.rank, &x->n)) return false;
+  x->data = t.data;
+  x->wide = t.type == DT_I64;
+  return true;
+}
+
+static bool index_view_of(op *o, size_t i, index_view *x) {
+  if (index_at_hand(o, i, x)) return true;
   mx a = in(o, i);
   if (!a || !dtype_in(mx_dtype(a), DTS_INDEX)) {
     op_fail(o, "input %zu must hold int32 or int64 indices", i);
@@ -84,6 +88,11 @@ static bool index_view_of(op *o, size_t i, index_view *x) {
   return !x->n || x->data;
 }
 
+static bool is_data(op *o, size_t i) {
+  index_view x;
+  return in_trace(o) && in(o, i) && mx_size(in(o, i)) && !mx_ready(in(o, i)) && !index_at_hand(o, i, &x);
+}
+
 static bool in_range(op *o, size_t input, int64_t index, int extent) {
   if (index >= -(int64_t)extent && index < extent) return true;
   op_fail(o, "index %lld in input %zu is out of range for an axis of %d; correct the indices", (long long)index, input,
@@ -91,8 +100,70 @@ static bool in_range(op *o, size_t input, int64_t index, int extent) {
   return false;
 }
 
+// ---- indices that are data of a trace: MLX must not follow a wrong one, the run is done again if there is one -----------
+// Extents as int32, one or a row of them.
+static mx extents_array(op *o, const int *extents, int n) { return mx_from(o->s, extents, DT_I32, (mx_ints){n > 1, {n}}); }
+
+static mx guarded(op *o, mx index, const int *extents, int n) {
+  mx e = mx_astype(extents_array(o, extents, n), mx_dtype(index));
+  mx low = mx_neg(e), high = mx_sub(e, mx_scalar(e, 1));
+  trace_require(o, mx_logical_and(mx_greater_equal(index, low), mx_less_equal(index, high)));
+  return mx_clip(index, low, high);
+}
+
+mx index_below(op *o, mx index, int rows, const char *what) {
+  if (in_trace(o) && mx_size(index) && !mx_ready(index)) {
+    mx low = mx_scalar(index, 0), high = mx_scalar(index, rows - 1);
+    trace_require(o, mx_logical_and(mx_greater_equal(index, low), mx_less_equal(index, high)));
+    return mx_clip(index, low, high);
+  }
+  mx wide = mx_astype(index, DT_I64);
+  size_t n = mx_size(wide);
+  const int64_t *v = n ? mx_read(wide) : NULL;
+  for (size_t i = 0; v && i < n; i++)
+    if (v[i] < 0 || v[i] >= rows) return op_fail(o, "%s %lld is out of range for %d", what, (long long)v[i], rows);
+  return index;
+}
+
+// int32 in [0, extent).
+static mx guarded_places(op *o, mx index, const int *extents, int n) {
+  mx at = mx_astype(guarded(o, index, extents, n), DT_I32);
+  return mx_where(mx_less(at, mx_scalar(at, 0)), mx_add(at, extents_array(o, extents, n)), at);
+}
+
+static mx guarded_rows(op *o, mx index, mx_ints shape, int batch, int k, int tuples, int batches) {
+  int32_t step[MX_MAX_RANK], by = 1;
+  for (int a = k - 1; a >= 0; a--) {
+    step[a] = by;
+    by *= shape.v[batch + a];
+  }
+  mx at = mx_reshape(guarded_places(o, index, shape.v + batch, k), MXI(tuples, k));
+  mx row = mx_sum(mx_mul(at, mx_from(o->s, step, DT_I32, MXI(k))), MXI(1), false);
+  if (batches < 2) return row;
+  mx base = mx_arange(o->s, 0, (double)batches * by, by, DT_I32);
+  row = mx_add(mx_reshape(row, MXI(batches, tuples / batches)), mx_expand_dims(base, MXI(1)));
+  return mx_reshape(row, MXI(tuples));
+}
+
+mx index_flat(op *o, size_t i, mx_ints shape, int axis) {
+  if (!is_data(o, i)) return NULL;
+  mx at = guarded_places(o, in(o, i), &shape.v[axis], 1);
+  mx_ints is = mx_shape(at);
+  int32_t step = (int32_t)dims_span(shape, axis + 1, shape.n);
+  at = mx_mul(at, mx_scalar_i64(o->s, step, DT_I32));
+  for (int a = 0; a < shape.n; a++) {
+    if (a == axis) continue;
+    mx_ints along = {.n = shape.n};
+    for (int b = 0; b < shape.n; b++) along.v[b] = b == a ? is.v[a] : 1;
+    step = (int32_t)dims_span(shape, a + 1, shape.n);
+    at = mx_add(at, mx_reshape(mx_arange(o->s, 0, (double)step * is.v[a], step, DT_I32), along));
+  }
+  return mx_reshape(at, MXI((int)mx_size(at)));
+}
+
 mx index_checked(op *o, size_t i, const int *extents, int n) {
   index_view x;
+  if (is_data(o, i)) return guarded(o, in(o, i), extents, n);
   if (!index_view_of(o, i, &x)) return op_fail(o, "input %zu cannot be read", i);
   for (size_t k = 0; k < x.n; k++)
     if (!in_range(o, i, view_at(x, k), extents[n == 1 ? 0 : k % (size_t)n])) break;
@@ -127,6 +198,7 @@ mx index_rows(op *o, size_t i, mx_ints shape, int batch, int k) {
   if (!fits_int(o, dims_span(tuple_shape, 0, tuple_shape.n - 1), &tuples) ||
       !fits_int(o, dims_span(shape, 0, batch + k), &rows) || !fits_int(o, dims_span(shape, 0, batch), &batches))
     return op_fail(o, "the data is too large");
+  if (k && is_data(o, i)) return guarded_rows(o, in(o, i), shape, batch, k, tuples, batches);
   static const int none[1] = {0};
   int64_t *v = index_read(o, i, k ? shape.v + batch : none, k ? k : 1, NULL);
   int32_t *row = v ? mem_alloc(((size_t)tuples + 1) * sizeof *row) : NULL;

@@ -1,6 +1,7 @@
 // What the operators that move data know and read on the host. Invariants:
-// - An index that is data is read and checked before MLX sees it: MLX reads, and on the CPU device writes, wherever an
-//   index out of range points. Under a trace such a read fails the scope, so that the run goes another way.
+// - An index that is data is checked before MLX follows it: MLX reads, and on the CPU device writes, wherever an index out
+//   of range points. Where the host has the values (or can wait for them) it checks them; in a trace they are brought into
+//   range and the trace's result says whether they had to be (op_env.require).
 // - Small integer tensors are mostly shapes in the making. Where the host has the input already, the output is made on
 //   the host too, so that a later read waits for nothing.
 #pragma once
@@ -23,8 +24,13 @@ void out_reshaped(op *o, mx_ints shape, mx_ints full);
 
 // Input i, int32 or int64, once all its values have been found in [-e, e), e = extents[position % n]. Else fails.
 mx index_checked(op *o, size_t i, const int *extents, int n);
-// The same values on the host, brought into [0, e). To be freed with mem_free; NULL on failure. count may be NULL.
+// An integer array, once all its values have been found in [0, rows); else fails and calls the value `what`.
+mx index_below(op *o, mx index, int rows, const char *what);
+// Input i's values on the host, brought into [0, e). To be freed with mem_free; NULL on failure. count may be NULL.
 int64_t *index_read(op *o, size_t i, const int *extents, int n, size_t *count);
+// Where each entry of input i, an index along `axis` of shape, points in the flattened shape: int32 [entries], the entry's own
+// place giving the other axes. NULL unless it is data of a trace; shape holds fewer than 2^31 elements.
+mx index_flat(op *o, size_t i, mx_ints shape, int axis);
 // Input i of shape [.., k] as row numbers, int32 [tuples]: a tuple addresses axes batch..batch+k of shape, of which the
 // rows are all axes before batch+k; the tuples are grouped by the first `batch` axes.
 mx index_rows(op *o, size_t i, mx_ints shape, int batch, int k);

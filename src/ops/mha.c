@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ops/attn.h"
+#include "ops/cached.h"
 
 typedef struct mha {
   attn a;
@@ -55,6 +56,13 @@ static mx counted_keys(op *o, const mha *m, mx mask, int keys) {
   return NULL;
 }
 
+// What is added to the products, float32: 0 where a key counts.
+static mx masked_weights(op *o, const mha *m, mx counts) {
+  double filter = (double)attr_f(o->n, "mask_filter_value", -10000);
+  mx zero = mx_full(o->s, MXI(1), 0, DT_F32);
+  return mx_where(counts, zero, mx_scalar(zero, is_half(m->a.q) ? fmax(filter, -65504) : filter));
+}
+
 static bool mha_masks(op *o, mha *m, places at) {
   int keys = mx_dim(m->a.k, 2);
   mx mask = in(o, at.mask), bias = in(o, at.bias);
@@ -66,9 +74,7 @@ static bool mha_masks(op *o, mha *m, places at) {
   if (!mx_ok(o->s)) return false;
   m->a.bias = bias;
   if (counts) {
-    double filter = (double)attr_f(o->n, "mask_filter_value", -10000);
-    mx zero = mx_full(o->s, MXI(1), 0, DT_F32);
-    mx added = mx_where(counts, zero, mx_scalar(zero, is_half(m->a.q) ? fmax(filter, -65504) : filter));
+    mx added = masked_weights(o, m, counts);
     m->a.bias = bias ? mx_add(mx_astype(bias, DT_F32), added) : added;
   }
   if (!attr_i(o->n, "unidirectional", 0)) return true;
@@ -207,12 +213,40 @@ static bool mha_split(op *o, mha *m) {
   return qkv_fits(o, m);
 }
 
+// In a trace. mask [B, T] of ints: a key counts where it is positive.
+static mx traced_mask(op *o, const mha *m, places at) {
+  mx mask = in(o, at.mask), bias = in(o, at.bias);
+  if (bias && mx_ndim(bias) != 4) return untraced(o, "an attention_bias of this shape");
+  if (!mask) return bias;
+  if (mx_ndim(mask) != 2 || mx_dim(mask, 0) != m->batch) return untraced(o, "a mask of this shape");
+  mx counts = mx_expand_dims(mx_greater(mask, mx_scalar(mask, 0)), MXI(1, 2)), added = masked_weights(o, m, counts);
+  return bias ? mx_add(mx_astype(bias, DT_F32), added) : added;
+}
+
+static void mha_traced(op *o, mha *m, op_cache *c, size_t past_k, places at) {
+  if (mx_dtype(m->a.q) == DT_F64) untraced(o, "float64");
+  bool one_way = attr_i(o->n, "unidirectional", 0) != 0;
+  if (one_way && mx_dim(m->a.k, 2) != m->rows) untraced(o, "unidirectional attention of fewer queries than keys");
+  mx_attend_desc d = {.q = m->a.q, .k = m->a.k, .v = m->a.v, .mask = traced_mask(o, m, at), .causal = one_way,
+                      .scale = (float)attn_scale(o, mx_dim(m->a.q, 3))};
+  mx past = in(o, at.past_length);
+  if (past) d.past_len = mx_broadcast_to(mx_reshape(mx_astype(past, DT_I32), MXI(1)), MXI(m->batch));
+  if (!mx_ok(o->s)) return;
+  mx y = cached_attention(o, c, &d, past_k, 1);
+  out(o, 0, attn_join(y));
+}
+
 static void mha_run(op *o, size_t bias, size_t past_k, places at) {
   mha m = {.heads = (int)attr_i(o->n, "num_heads", 1)};
   if (!mha_split(o, &m)) return;
   bool apart = in(o, M_K) && mx_ndim(in(o, M_K)) == 4;
   if (apart && in(o, past_k)) op_fail(o, "keys with their heads apart and a past");
   if (!add_biases(o, &m, in(o, bias), apart)) return;
+  op_cache *c = trace_cache(o);
+  if (c) {
+    mha_traced(o, &m, c, past_k, at);
+    return;
+  }
   if (!mha_cache(o, &m, in(o, past_k), in(o, past_k + 1), at.past_length)) return;
   mha_finish(o, &m, at);
   out(o, 1, m.present_k);
@@ -331,10 +365,10 @@ static void microsoft_attention(op *o) {
 
 const op_row ops_mha[] = {
     OP("com.microsoft", "MultiHeadAttention", 1, ANY, mha_claim, multi_head_attention, .types = DTS_FLOAT,
-       .host_in = IN(M_PAST_LENGTH), .traits = OP_KV,
+       .host_in = IN(M_PAST_LENGTH), .traits = OP_KV, .past_in = M_PAST_K, .present_out = 1,
        .limits = "no beam search; no output of the products; unidirectional with as many keys as queries only"),
     OP("com.microsoft", "DecoderMaskedMultiHeadAttention", 1, ANY, decoder_claim, decoder_masked_attention,
-       .types = DTS_FLOAT, .host_in = IN(D_PAST_LENGTH), .traits = OP_KV,
+       .types = DTS_FLOAT, .host_in = IN(D_PAST_LENGTH), .traits = OP_KV, .past_in = D_PAST_K, .present_out = 1,
        .limits = "no beam search; no packed inputs; no output of the products; a past shares its buffer"),
     OP("com.microsoft", "Attention", 1, ANY, attention_claim, microsoft_attention, .types = DTS_FLOAT, .traits = OP_KV,
        .limits = "no do_rotary; no shared buffer of the past; no mask of rank 4; queries as wide as keys"),

@@ -248,7 +248,7 @@ static void label_encoder_claim(claim *c) {
 }
 
 const op_row ops_ml_prep[] = {
-    OP("ai.onnx.ml", "ArrayFeatureExtractor", 1, ANY, NULL, extract, .types = DTS_ML, .host_in = IN(1),
+    OP("ai.onnx.ml", "ArrayFeatureExtractor", 1, ANY, NULL, extract, .types = DTS_ML, .index_in = IN(1),
        .traits = OP_CHEAP),
     OP("ai.onnx.ml", "Binarizer", 1, ANY, binarizer_claim, binarizer, .types = DTS_ML,
        .limits = "integers need a threshold below 2e9"),

@@ -1,5 +1,6 @@
 // Normalisation over trailing axes (Layer-, RMS- and Skip-), over channels and spatial axes (Batch-, Instance-, Group-,
 // LRN), and over named axes (Lp, mean-variance). Statistics are taken in float32, or float64 where x is float64.
+#include "ops/index.h"
 #include "ops/numeric.h"
 #include "ops/op.h"
 
@@ -104,12 +105,7 @@ enum { EMBED_IDS, EMBED_SEGMENTS, EMBED_WORD_TABLE, EMBED_POSITION_TABLE, EMBED_
 
 // Rows of input `table` by the numbers in input `ids`, all of which are checked first.
 static mx embedded(op *o, size_t table, size_t ids) {
-  mx at = mx_astype(in(o, ids), DT_I32);
-  size_t n = mx_size(at);
-  int rows = mx_dim(in(o, table), 0);
-  const int32_t *v = n ? mx_read(at) : NULL;
-  for (size_t i = 0; v && i < n; i++)
-    if (v[i] < 0 || v[i] >= rows) return op_fail(o, "id %d is out of range for %d rows", (int)v[i], rows);
+  mx at = index_below(o, mx_astype(in(o, ids), DT_I32), mx_dim(in(o, table), 0), "id");
   return f32_up(mx_take(in(o, table), at, 0));
 }
 
@@ -330,7 +326,7 @@ const op_row ops_norm[] = {
     OP("com.microsoft", "SkipLayerNormalization", 1, ANY, NULL, skip_layer_norm, .types = DTS_FLOAT),
     OP("com.microsoft", "SkipSimplifiedLayerNormalization", 1, ANY, NULL, skip_rms_norm, .types = DTS_FLOAT),
     OP("com.microsoft", "EmbedLayerNormalization", 1, ANY, embed_claim, embed_layer_norm, .types = DTS_FLOAT,
-       .typed_in = IN(EMBED_WORD_TABLE), .host_in = IN(EMBED_IDS) | IN(EMBED_SEGMENTS) | IN(EMBED_POSITIONS),
+       .typed_in = IN(EMBED_WORD_TABLE), .index_in = IN(EMBED_IDS) | IN(EMBED_SEGMENTS) | IN(EMBED_POSITIONS),
        .limits = "ids of rank 2"),
     OP("", "BatchNormalization", 1, ANY, batch_claim, batch_norm, .types = DTS_FLOAT64, .typed_in = ALL_IN,
        .limits = "no scalar; no outputs of the training form of versions before 14"),

@@ -91,6 +91,12 @@ static bool tensor_ints(const tensor *t, int64_t *v, size_t cap, size_t *n) {
   return true;
 }
 
+bool in_trace(const op *o) { return o->env && o->env->require; }
+
+void trace_require(op *o, mx ok) { o->env->require(o->env, ok); }
+
+op_cache *trace_cache(const op *o) { return o->env && o->env->cache ? o->env->cache(o->env, o->n) : NULL; }
+
 bool host_tensor(const op *o, size_t i, tensor *t) {
   const value *v = i < o->n->n_in ? o->n->in[i] : NULL;
   if (v && v->constant && v->constant->data) {

@@ -18,7 +18,7 @@ enum {  // traits
   OP_NO_TRACE = 1u << 0,   // reads data or shapes its output by data: never inside a compiled closure
   OP_CHEAP = 1u << 1,      // moves or reinterprets only: a group of nothing else is not worth its copies
   OP_RANDOM = 1u << 2,     // two runs differ
-  OP_KV = 1u << 3,         // attention with past and present
+  OP_KV = 1u << 3,         // keeps a cache or a state from run to run
   OP_ANY_TYPE = 1u << 4,   // claim() checks the types itself (packed weights, types that MLX has not)
   OP_NARROW = 1u << 5      // takes and gives the narrow types too, as codes (see ops/narrow.h)
 };
@@ -31,7 +31,7 @@ typedef struct op_row {
   int since, until;           // schema versions, both included
   void (*claim)(claim *c);    // NULL: claimed whenever the types fit
   void (*translate)(op *o);
-  uint32_t host_in;  // inputs whose values translate() reads on the host
+  uint32_t host_in;  // inputs whose values translate() reads on the host: a closure is made for these values alone
   uint32_t traits;
   dtypes types;        // that the main input may have, checked before claim(); 0: whatever the device has (and OP_NARROW adds)
   uint32_t typed_in;   // the inputs that `types` is about; 0: the first. Others that share its type in ONNX need no bit
@@ -41,6 +41,10 @@ typedef struct op_row {
   void *(*prepare)(const node *n, mx_device d, err *e);
   void (*unprepare)(void *prepared);
   uint32_t prepared_in;
+  uint32_t index_in;  // inputs that hold indices: read on the host where it has them, checked as data in a trace
+  // Attention that keeps a cache [B, heads, rows, size]: where its past key comes in and its present key goes out (the
+  // values follow each); 0: none.
+  uint8_t past_in, present_out;
 } op_row;
 // Members that are left out are zero.
 #define OP(domain, type, since, until, claim, translate, ...) {domain, type, since, until, claim, translate, __VA_ARGS__}
@@ -79,6 +83,13 @@ void require_known(claim *c, const char *const *attrs);  // declines for an attr
 
 // ---- translating --------------------------------------------------------------------------------------------------------
 typedef struct op_memo op_memo;
+// A cache that the route takes care of: in() gives its past, or none when nothing is past; what goes to out() is not the
+// present but its new rows alone.
+typedef struct op_cache {
+  bool first;  // the first prompt: nothing is past
+  mx pos;      // set by translate(): int32 [B], the row in each entry's cache where the new ones begin; NULL: behind past
+} op_cache;
+
 // What an operator may know of its route; every member may be NULL (absent). Filled by run/.
 typedef struct op_env {
   // The value on the host, without touching the device; false if it is not known there (then it is computed).
@@ -88,6 +99,11 @@ typedef struct op_env {
   // has failed.
   bool (*run_body)(op *o, const graph *body, const mx *in, mx *out);
   const struct body_frame *frame;  // for run_body
+  // In a trace, where no input can be read: takes note of a bool of any shape. A run in which it is not all true is done
+  // again outside the trace, where the same node reports its error.
+  void (*require)(const struct op_env *env, mx ok);
+  // In a trace: the node's cache if the route takes care of it, else NULL.
+  op_cache *(*cache)(const struct op_env *env, const node *n);
 } op_env;
 
 struct op {
@@ -106,6 +122,10 @@ bool wants(const op *o, size_t i);     // is output i used?
 void out(op *o, size_t i, mx x);
 dtype want_type(const op *o, size_t i);  // declared type of output i
 mx op_fail(op *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));  // ERR_INVALID
+
+bool in_trace(const op *o);
+void trace_require(op *o, mx ok);         // see op_env.require; in a trace only
+op_cache *trace_cache(const op *o);       // see op_env.cache; NULL outside traces
 
 bool is_const(const op *o, size_t i);
 // A value made from constant inputs only, computed once and kept for later runs; slot counts from 0 within the node.

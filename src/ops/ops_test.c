@@ -13,11 +13,13 @@ typedef struct bench {
   node n;
   mx in[4], out[1];
   op_memo memo;
+  const op_env *env;  // of a trace; NULL outside
 } bench;
 
 // Translates one node; its output has type `to`.
 static mx translate(bench *b, mx_scope *s, const char *type, int since, const mx *in, size_t n_in, const attr *attrs,
                     size_t n_attrs, dtype to) {
+  const op_env *env = b->env;
   memset(b, 0, sizeof *b);
   for (size_t i = 0; i < n_in; i++) {
     b->ins[i] = &b->in_values[i];
@@ -27,7 +29,7 @@ static mx translate(bench *b, mx_scope *s, const char *type, int since, const mx
   b->out_value.type = to;
   b->n = (node){.name = "n", .domain = "", .op_type = type, .since = since, .in = b->ins, .n_in = n_in, .out = b->outs,
                 .n_out = 1, .attrs = attrs, .n_attrs = n_attrs};
-  op o = {.n = &b->n, .s = s, .in = b->in, .out = b->out, .memo = &b->memo};
+  op o = {.n = &b->n, .s = s, .in = b->in, .out = b->out, .memo = &b->memo, .env = env};
   registry_find("", type, since)->translate(&o);
   mx y = b->out[0];
   op_memo_clear(&b->memo);
@@ -36,7 +38,7 @@ static mx translate(bench *b, mx_scope *s, const char *type, int since, const mx
 
 static void constants_of_each_kind(void) {
   mx_scope *s = mx_scope_new(MX_CPU);
-  bench b;
+  bench b = {0};
   int64_t ints[] = {INT64_C(1) << 62, -3}, got[4];
   float floats[] = {0.5f, -2};
   int16_t shorts[] = {7, 8};
@@ -61,7 +63,7 @@ static void constants_of_each_kind(void) {
 // y = x * sigmoid(alpha * x) * z; NaN passes.
 static void swiglu_gates(void) {
   mx_scope *s = mx_scope_new(MX_CPU);
-  bench b;
+  bench b = {0};
   float x[] = {-1.5f, 0, 2, NAN}, z[] = {2, 3, -0.5f, 1};
   mx in[] = {mx_from(s, x, DT_F32, MXI(4)), mx_from(s, z, DT_F32, MXI(4))};
   for (int twice = 0; twice < 2; twice++) {
@@ -80,7 +82,7 @@ static void swiglu_gates(void) {
 // Both modes undo DepthToSpace in the same mode.
 static void space_to_depth_has_two_modes(void) {
   mx_scope *s = mx_scope_new(MX_CPU);
-  bench b;
+  bench b = {0};
   int64_t v[2 * 8 * 2 * 3], got[96];
   for (int i = 0; i < 96; i++) v[i] = i;
   for (int crd = 0; crd < 2; crd++) {
@@ -101,7 +103,7 @@ static void space_to_depth_has_two_modes(void) {
 // x [2, 3, 4]: Concat(Slice(Shape(x), 0, 1), Unsqueeze(Gather(Shape(x), -1), 0)) without an evaluation.
 static void shapes_stay_on_the_host(void) {
   mx_scope *s = mx_scope_new(MX_CPU);
-  bench b;
+  bench b = {0};
   int64_t got[4];
   size_t n = 0;
   mx x = mx_full(s, MXI(2, 3, 4), 1, DT_F32), zero = mx_i64s(s, (int64_t[]){0}, 1), one = mx_i64s(s, (int64_t[]){1}, 1);
@@ -117,24 +119,35 @@ static void shapes_stay_on_the_host(void) {
   mx_scope_free(s);
 }
 
+static void required(const op_env *env, mx ok) { *(mx *)(uintptr_t)env->route = ok; }
+
 static void gather_body(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, size_t n_out) {
-  bench b;
   (void)n_in;
   (void)n_out;
-  *(bool *)user = mx_ready(in[1]);
+  mx ok = NULL;
+  const op_env env = {.require = required, .route = &ok};
+  bench b = {.env = &env};
+  (void)user;
   out[0] = translate(&b, s, "Gather", 13, in, 2, NULL, 0, DT_F32);
+  out[1] = ok;
 }
 
-// Indices that a trace has no value for are not checked and so are not used.
-static void traces_do_not_take_unchecked_indices(void) {
+// Indices that are data of a trace are brought into range, and the trace's result tells whether they had to be.
+static void traces_guard_their_indices(void) {
   err e = {0};
-  bool ready = true;
-  mx_scope *s = mx_scope_new(MX_CPU);
-  mx_fn *f = mx_compile(gather_body, &ready, 1, MX_CPU, false, &e);
-  mx y, in[] = {mx_full(s, MXI(2, 3), 1, DT_F32), mx_i64s(s, (int64_t[]){1}, 1)};
-  CHECK(f && !mx_apply(f, s, in, 2, &y) && !mx_ok(s) && !ready);
+  mx_spec spec[] = {{DT_F32, MXI(2, 3)}, {DT_I64, MXI(1)}};
+  mx_fn *f = mx_trace(gather_body, NULL, spec, 2, 2, MX_CPU, &e);
+  CHECK(f && err_ok(&e));
+  const int64_t at[] = {0, 1, -2, -1, 2, -3, INT64_MAX, INT64_MIN};
+  for (int i = 0; i < 8; i++) {
+    mx_scope *s = mx_scope_new(MX_CPU);
+    mx y[2], in[] = {mx_full(s, MXI(2, 3), 1, DT_F32), mx_i64s(s, &at[i], 1)};
+    CHECK(mx_apply(f, s, in, 2, y) && mx_eval(s, y, 2));
+    const bool *ok = mx_read(mx_all(y[1], MXI(0), false));
+    CHECK(ok && *ok == (i < 4));
+    mx_scope_free(s);
+  }
   mx_fn_free(f);
-  mx_scope_free(s);
 }
 
 void ops_tests(void) {
@@ -144,6 +157,6 @@ void ops_tests(void) {
   swiglu_gates();
   space_to_depth_has_two_modes();
   shapes_stay_on_the_host();
-  traces_do_not_take_unchecked_indices();
+  traces_guard_their_indices();
   mx_thread_end();
 }

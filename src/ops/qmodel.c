@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "ops/index.h"
 #include "ops/qint.h"
 
 // ---- QAttention -----------------------------------------------------------------------------------------------------------
@@ -146,12 +147,7 @@ static mx real(op *o, size_t i, mx x) {
 
 // Rows of input `table` by the numbers in input `ids`, all of which are checked first.
 static mx looked_up(op *o, size_t table, size_t ids) {
-  mx at = mx_contiguous(in(o, ids));
-  size_t n = mx_size(at);
-  int rows = mx_dim(in(o, table), 0);
-  const int32_t *v = n ? mx_read(at) : NULL;
-  for (size_t i = 0; v && i < n; i++)
-    if (v[i] < 0 || v[i] >= rows) return op_fail(o, "id %d is out of range for %d rows", (int)v[i], rows);
+  mx at = index_below(o, in(o, ids), mx_dim(in(o, table), 0), "id");
   return real(o, table, mx_take(in(o, table), at, 0));
 }
 
@@ -176,5 +172,5 @@ const op_row ops_qmodel[] = {
     OP("com.microsoft", "QAttention", 1, ANY, attention_claim, qattention_run, .types = DTS_8, .traits = OP_KV,
        .limits = "no do_rotary; no shared buffer of the past; a mask of rank 3 at most; present needs past"),
     OP("com.microsoft", "QEmbedLayerNormalization", 1, ANY, embed_claim, embed, .types = DTS_8, .typed_in = IN(E_WORD),
-       .host_in = IN(E_IDS) | IN(E_SEGMENTS), .limits = "ids of rank 2"),
+       .index_in = IN(E_IDS) | IN(E_SEGMENTS), .limits = "ids of rank 2"),
     {0}};

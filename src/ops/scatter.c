@@ -82,7 +82,9 @@ static mx element_places(op *o, mx_ints s, mx_ints is, int axis) {
   }
   int all = 0;
   size_t n = 0;
-  int64_t *v = fits_int(o, step, &all) ? index_read(o, 1, &s.v[axis], 1, &n) : NULL;
+  mx data = fits_int(o, step, &all) ? index_flat(o, 1, s, axis) : NULL;
+  if (data) return data;
+  int64_t *v = mx_ok(o->s) ? index_read(o, 1, &s.v[axis], 1, &n) : NULL;
   int32_t *place = v ? mem_alloc((n + 1) * sizeof *place) : NULL;
   int at[MX_MAX_RANK] = {0};
   int64_t base = 0;  // of the entry's position on the other axes
@@ -177,11 +179,11 @@ static void tensor_scatter(op *o) {
 }
 
 const op_row ops_scatter[] = {
-    OP("", "ScatterElements", 11, ANY, scatter_claim, scatter_elements, .host_in = IN(1),
+    OP("", "ScatterElements", 11, ANY, scatter_claim, scatter_elements, .index_in = IN(1),
        .limits = "no scalar data; on the GPU device no reduction of 64-bit types"),
-    OP("", "Scatter", 9, ANY, scatter_claim, scatter_elements, .host_in = IN(1),
+    OP("", "Scatter", 9, ANY, scatter_claim, scatter_elements, .index_in = IN(1),
        .limits = "no scalar data; on the GPU device no reduction of 64-bit types"),
-    OP("", "ScatterND", 11, ANY, scatter_claim, scatter_nd, .host_in = IN(1),
+    OP("", "ScatterND", 11, ANY, scatter_claim, scatter_nd, .index_in = IN(1),
        .limits = "no scalar data; on the GPU device no reduction of 64-bit types"),
     OP("", "TensorScatter", 24, ANY, tensor_scatter_claim, tensor_scatter, .host_in = IN(2),
        .limits = "mode is linear or circular"),

@@ -1,6 +1,7 @@
 // Softmax, LogSoftmax, Hardmax, and the losses made of them.
 #include <string.h>
 
+#include "ops/index.h"
 #include "ops/numeric.h"
 #include "ops/op.h"
 
@@ -39,17 +40,15 @@ static void log_softmax(op *o) { along_axis(o, log_softmax_of); }
 static void hardmax(op *o) { along_axis(o, hardmax_of); }
 
 // ---- NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss -------------------------------------------------------------
-// The class numbers, int64, once all of them are known to be in [0, classes) or the ignored number.
-static mx classes_checked(op *o, int classes) {
+// The class numbers, int64 in [0, classes), and 0 for an ignored one. *counted: those that are not, NULL if all are.
+static mx classes_checked(op *o, int classes, mx *counted) {
   mx target = mx_astype(in(o, 1), DT_I64);
-  bool has_ignored = attr_has(o->n, "ignore_index");
-  int64_t ignored = attr_i(o->n, "ignore_index", 0);
-  size_t n = mx_size(target);
-  const int64_t *t = n ? mx_read(target) : NULL;
-  for (size_t i = 0; t && i < n; i++)
-    if ((t[i] < 0 || t[i] >= classes) && !(has_ignored && t[i] == ignored))
-      return op_fail(o, "class %lld is out of range for %d classes", (long long)t[i], classes);
-  return target;
+  *counted = NULL;
+  if (attr_has(o->n, "ignore_index")) {
+    *counted = mx_not_equal(target, mx_scalar_i64(o->s, attr_i(o->n, "ignore_index", 0), DT_I64));
+    target = mx_where(*counted, target, mx_scalar_i64(o->s, 0, DT_I64));
+  }
+  return index_below(o, target, classes, "class");
 }
 
 static mx reduced_loss(const op *o, mx loss, mx weights) {
@@ -62,11 +61,7 @@ static mx reduced_loss(const op *o, mx loss, mx weights) {
 
 // log_p [N, C, ..], targets [N, ..]; what is ignored has neither a loss nor a weight.
 static mx likelihood_loss(op *o, mx log_p) {
-  mx target = classes_checked(o, mx_dim(log_p, 1)), weights = NULL, counted = NULL;
-  if (attr_has(o->n, "ignore_index")) {
-    counted = mx_not_equal(target, mx_scalar_i64(o->s, attr_i(o->n, "ignore_index", 0), DT_I64));
-    target = mx_where(counted, target, mx_scalar_i64(o->s, 0, DT_I64));
-  }
+  mx counted, target = classes_checked(o, mx_dim(log_p, 1), &counted), weights = NULL;
   mx loss = mx_neg(mx_squeeze(mx_take_along_axis(log_p, mx_expand_dims(target, MXI(1)), 1), MXI(1)));
   if (in(o, 2)) {
     weights = mx_take(mx_astype(in(o, 2), mx_dtype(log_p)), target, 0);

@@ -34,7 +34,7 @@ struct session_record {
   mx_device device;
   placed_node *first, *last;
   size_t groups;
-  uint64_t runs[ROUTE_COUNT];  // final ones
+  counters count;  // final ones
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -89,7 +89,7 @@ static void trim(void) {
 void session_end(session_record *s) {
   if (!s) return;
   pthread_mutex_lock(&lock);
-  engine_counts(s->en, s->runs);
+  counters_copy(&s->count, engine_counters(s->en));
   s->en = NULL;
   trim();
   pthread_mutex_unlock(&lock);
@@ -238,18 +238,18 @@ static void put_session(text *t, const session_record *s) {
     nodes += !n->dropped;
     claimed += !n->dropped && !n->reason;
   }
-  uint64_t runs[ROUTE_COUNT], total = 0;
-  memcpy(runs, s->runs, sizeof runs);
-  if (s->en) engine_counts(s->en, runs);
-  for (int r = 0; r < ROUTE_COUNT; r++) total += runs[r];
+  const counters *count = s->en ? engine_counters(s->en) : &s->count;
+  unsigned long long total = 0;
+  for (int r = 0; r < ROUTE_COUNT; r++) total += atomic_load(&count->runs[r]);
   text_put(t, "{\"id\":%" PRIu64 ",\"live\":%s,\"device\":\"%s\",\"nodes\":%zu,\"claimed\":%zu,\"groups\":%zu", s->id,
            s->en ? "true" : "false", device_name(s->device), nodes, claimed, groups);
   put_declined(t, s);
   put_placed(t, s);
-  text_put(t, ",\"runs\":%" PRIu64 ",\"routes\":{", total);
-  for (int r = 0; r < ROUTE_COUNT; r++)
-    text_put(t, "%s\"%s\":%" PRIu64, r ? "," : "", route_name((route_kind)r), runs[r]);
-  text_put(t, "}}");
+  text_put(t, ",\"runs\":%llu,\"routes\":", total);
+  counters_runs_json(count, t);
+  text_put(t, ",\"counters\":");
+  counters_json(count, t);
+  text_put(t, "}");
 }
 
 static void put_sessions(text *t) {
@@ -325,6 +325,7 @@ size_t describe(const char *topic, char *out, size_t cap) {
   if (!strcmp(topic, "info")) put_info(&t);
   else if (!strcmp(topic, "ops")) put_ops(&t);
   else if (!strcmp(topic, "sessions")) put_sessions(&t);
+  else if (!strcmp(topic, "counters")) counters_json(counters_of_process(), &t);
   size_t len = t.failed ? 0 : t.len, n = len < cap ? len : cap ? cap - 1 : 0;
   if (out && cap) {
     if (n) memcpy(out, t.s, n);

@@ -96,7 +96,7 @@ static void mark_host_read(const program *p, bool *host) {
   for (size_t i = 0; i < p->n_steps; i++) {
     const step *st = &p->steps[i];
     for (size_t k = 0; k < st->n->n_in && k < 32; k++)
-      if (st->n->in[k] && (st->row->host_in & IN(k))) host[st->n->in[k]->id] = true;
+      if (st->n->in[k] && ((st->row->host_in | st->row->index_in) & IN(k))) host[st->n->in[k]->id] = true;
   }
 }
 

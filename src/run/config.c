@@ -3,9 +3,9 @@
 #include <stddef.h>
 
 static const run_config ROWS[] = {
-    {.kind = ROUTE_DECODE, .shapeless = true, .kv_alias = true, .rope_as_data = true, .delta_copyout = true},
+    {.kind = ROUTE_DECODE, .open = true},
     {.kind = ROUTE_GENERAL, .contiguous_outputs = true},
-    {.kind = ROUTE_PREFILL, .kv_alias = true, .rope_as_data = true, .delta_copyout = true},
+    {.kind = ROUTE_PREFILL, .open = true, .keyed_else = true},
 };
 
 const run_config *run_config_of(route_kind kind) {

@@ -6,10 +6,8 @@
 
 typedef struct run_config {
   route_kind kind;
-  bool shapeless;           // traced once for all shapes; else once for each key
-  bool kv_alias;            // shared KV: written in place, read up to the valid length
-  bool rope_as_data;        // cos/sin rows are inputs of the closure
-  bool delta_copyout;       // only the new rows of a shared present are written
+  bool open;                // one trace serves every length of the cache; else each has its own
+  bool keyed_else;          // where a step depends on the length after all: a trace for each; else the run is eager
   bool contiguous_outputs;  // outputs leave in row-major order
 } run_config;
 

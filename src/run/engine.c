@@ -1,11 +1,10 @@
 #include "run/engine.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "cpu/pool.h"
+#include "run/compiled.h"
 #include "run/eager.h"
-#include "run/route.h"
 #include "run/worker.h"
 
 struct engine {
@@ -14,12 +13,13 @@ struct engine {
   mx_device device;
   worker *worker;
   cpu_pool pool;  // the pool of the run in hand; one address for the session, since closures keep it
-  atomic_ullong runs[ROUTE_COUNT];
+  counters count;
 };
 
 struct kernel {
   program *p;
-  const char *told;  // the reason for the eager route that was logged last
+  compiled *c;
+  why_eager told;  // the reason for the eager route that was logged last
 };
 
 mx_device engine_default_device(const opts *o, err *e) {
@@ -61,41 +61,45 @@ void engine_free(engine *en) {
 
 mx_device engine_device(const engine *en) { return en->device; }
 
-void engine_counts(const engine *en, uint64_t runs[ROUTE_COUNT]) {
-  for (int r = 0; r < ROUTE_COUNT; r++) runs[r] = atomic_load(&en->runs[r]);
-}
+const counters *engine_counters(const engine *en) { return &en->count; }
 
 typedef struct build_job {
   engine *en;
   graph *g;
-  program *p;
+  kernel *k;
   err *e;
 } build_job;
 
 static void build_on_worker(void *arg) {
   build_job *j = arg;
-  j->p = program_new(j->g, j->en->device, j->e);
+  engine *en = j->en;
+  j->k->p = program_new(j->g, en->device, j->e);
+  if (j->k->p) j->k->c = compiled_new(j->k->p, &en->o, &en->count, &en->log, &en->pool, j->e);
 }
 
-static void free_on_worker(void *arg) { program_free(arg); }
+static void free_on_worker(void *arg) {
+  kernel *k = arg;
+  compiled_free(k->c);
+  program_free(k->p);
+}
 
 kernel *engine_build(engine *en, graph *g, err *e) {
-  build_job job = {en, g, NULL, e};
-  worker_call(en->worker, build_on_worker, &job);
-  if (!job.p) return NULL;
   kernel *k = mem_alloc(sizeof *k);
   if (!k) {
-    worker_call(en->worker, free_on_worker, job.p);
+    graph_free(g);
     FAIL(e, ERR_NO_MEMORY, "out of memory for a kernel");
     return NULL;
   }
-  k->p = job.p;
-  return k;
+  build_job job = {en, g, k, e};
+  worker_call(en->worker, build_on_worker, &job);
+  if (k->c) return k;
+  engine_release(en, k);
+  return NULL;
 }
 
 void engine_release(engine *en, kernel *k) {
   if (!k) return;
-  worker_call(en->worker, free_on_worker, k->p);
+  worker_call(en->worker, free_on_worker, k);
   mem_free(k);
 }
 
@@ -106,14 +110,25 @@ typedef struct run_job {
   err *e;
 } run_job;
 
+static void run_eagerly(run_job *j, const run_io *io, why_eager why) {
+  engine *en = j->en;
+  COUNT(&en->count, fallbacks[why], 1);
+  if (why != j->k->told) log_put(&en->log, LOG_VERBOSE, "runs are eager: %s", why_text(why));
+  j->k->told = why;
+  if (eager_run(j->k->p, io, &en->pool, j->e)) COUNT(&en->count, runs[ROUTE_EAGER], 1);
+}
+
 static void run_on_worker(void *arg) {
   run_job *j = arg;
   engine *en = j->en;
-  en->pool = j->io->pool ? *j->io->pool : (cpu_pool){0};
-  route r = route_pick(j->k->p, &en->o, j->io);
-  if (r.reason && r.reason != j->k->told) log_put(&en->log, LOG_VERBOSE, "runs are eager: %s", r.reason);
-  j->k->told = r.reason;
-  if (eager_run(j->k->p, j->io, &en->pool, j->e)) atomic_fetch_add(&en->runs[r.kind], 1);
+  run_io io = *j->io;
+  route_kind kind;
+  why_eager why;
+  io.counted = &en->count;
+  en->pool = io.pool ? *io.pool : (cpu_pool){0};
+  compiled_result r = compiled_run(j->k->c, &io, &kind, &why, j->e);
+  if (r == COMPILED_DONE) COUNT(&en->count, runs[kind], 1);
+  if (r == COMPILED_EAGER) run_eagerly(j, &io, why);
   en->pool = (cpu_pool){0};
 }
 

@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include "base/opts.h"
 #include "plan/program.h"
+#include "run/counters.h"
 #include "run/io.h"
-#include "run/kinds.h"
 
 typedef struct engine engine;
 typedef struct kernel kernel;  // a program and its cached closures
@@ -14,8 +14,7 @@ typedef struct kernel kernel;  // a program and its cached closures
 engine *engine_new(const opts *o, log_sink log, err *e);
 void engine_free(engine *en);  // after all its kernels; NULL is fine
 mx_device engine_device(const engine *en);
-// Finished runs by route.
-void engine_counts(const engine *en, uint64_t runs[ROUTE_COUNT]);
+const counters *engine_counters(const engine *en);
 
 kernel *engine_build(engine *en, graph *g, err *e);  // takes g, also on failure
 bool engine_run(engine *en, kernel *k, const run_io *io, err *e);
