@@ -211,7 +211,7 @@ const op_row ops_activation[] = {
     OP("", "Clip", 1, ANY, NULL, clip_op, .types = DTS_NUMERIC),
     OP("", "Dropout", 1, ANY, claim_dropout, dropout_op, .types = DTS_FLOAT64, .traits = OP_CHEAP,
        .limits = "inference only: training_mode absent or constant false, is_test=1 before version 7"),
-    OP(MS, "Gelu", 1, ANY, claim_gelu, gelu_op, .types = DTS_FLOAT64, .limits = "float64 with approximate=tanh only"),
+    OP(MS, "Gelu", 1, ANY, NULL, gelu_op, .types = DTS_FLOAT),
     OP(MS, "BiasGelu", 1, ANY, NULL, bias_gelu_op, .types = DTS_FLOAT),
     OP(MS, "FastGelu", 1, ANY, NULL, fast_gelu_op, .types = DTS_FLOAT64),
     OP(MS, "QuickGelu", 1, ANY, NULL, quick_gelu_op, .types = DTS_FLOAT64),
