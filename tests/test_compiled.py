@@ -317,3 +317,86 @@ def test_counters_of_the_process():
     assert after["compiles"] - before["compiles"] == 1 and after["hits"] - before["hits"] == 1
     why = "an input has no elements"
     assert after["fallbacks"][why] - before["fallbacks"].get(why, 0) == 1
+
+
+# ---- control flow and recurrences ---------------------------------------------------------------------------------------------
+def branch(name: str, op: str) -> onnx.GraphProto:
+    return helper.make_graph([helper.make_node(op, ["e"], [name])], name, [], [tensor(name, ["n"])])
+
+
+def test_compiled_03_if_is_keyed_by_its_decision():
+    nodes = [helper.make_node("Exp", ["x"], ["e"]),
+             helper.make_node("If", ["c"], ["y"], then_branch=branch("t", "Neg"), else_branch=branch("f", "Sqrt"))]
+    session, identity = open_(simple(nodes, [tensor("x", ["n"]), tensor("c", [], TensorProto.BOOL)], [tensor("y", ["n"])]))
+    x = np.arange(4, dtype=np.float32)
+    for c in (True, False, True, False, False):
+        (y,) = session.run(None, {"x": x, "c": np.array(c)})
+        np.testing.assert_allclose(y, -np.exp(x) if c else np.sqrt(np.exp(x)), rtol=1e-6)
+    c = counted(identity)
+    assert c["runs"]["general"] == 5 and c["compiles"] == 2 and c["hits"] == 3, c
+
+
+def test_compiled_03_an_if_that_needs_data_is_eager():
+    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("ReduceSum", ["e"], ["s"], keepdims=0),
+             helper.make_node("Greater", ["s", "limit"], ["c"]),
+             helper.make_node("If", ["c"], ["y"], then_branch=branch("t", "Neg"), else_branch=branch("f", "Sqrt"))]
+    session, identity = open_(simple(nodes, [tensor("x", ["n"])], [tensor("y", ["n"])], [("limit", np.float32(2000))]))
+    for scale in (1, 5):
+        x = np.full(1000, scale, np.float32)
+        (y,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(y, -np.exp(x) if np.exp(x).sum() > 2000 else np.sqrt(np.exp(x)), rtol=1e-6)
+    assert counted(identity)["runs"]["eager"] == 2
+
+
+def test_compiled_03_a_loop_of_known_length_is_one_closure():
+    body = helper.make_graph([helper.make_node("Add", ["a", "x"], ["b"]), helper.make_node("Identity", ["go"], ["on"]),
+                              helper.make_node("Exp", ["b"], ["slice"])], "body",
+                             [tensor("i", [], TensorProto.INT64), tensor("go", [], TensorProto.BOOL), tensor("a", [3])],
+                             [tensor("on", [], TensorProto.BOOL), tensor("b", [3]), tensor("slice", [3])])
+    nodes = [helper.make_node("Loop", ["m", "", "x"], ["y", "slices"], body=body)]
+    session, identity = open_(simple(nodes, [tensor("m", [], TensorProto.INT64), tensor("x", [3])],
+                                     [tensor("y", [3]), tensor("slices", ["n", 3])]))
+    x = np.array([0.1, 0.2, 0.3], np.float32)
+    for m in (3, 70, 3):
+        y, slices = session.run(None, {"x": x, "m": np.array(m)})
+        np.testing.assert_allclose(y, x * (m + 1), rtol=1e-5)
+        np.testing.assert_allclose(slices, np.exp(x * np.arange(2, m + 2)[:, None]), rtol=1e-4)
+    c = counted(identity)
+    assert c["runs"]["general"] == 3 and c["compiles"] == 2, c
+
+
+@pytest.mark.parametrize("op, gates", [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_compiled_recurrences_are_one_closure(op, gates):
+    random = np.random.default_rng(2)
+    w, r = (random.standard_normal((1, gates * 5, k)).astype(np.float32) for k in (3, 5))
+    outs = ["y", "h", "c"] if op == "LSTM" else ["y", "h"]
+    model = simple([helper.make_node(op, ["x", "w", "r"], outs, hidden_size=5)], [tensor("x", ["t", "b", 3])],
+                   [tensor(o, None) for o in outs], [("w", w), ("r", r)])
+    session, identity = open_(model)
+    cpu, _ = open_(model, mlx=False)
+    for t in (4, 9, 4):
+        x = random.standard_normal((t, 2, 3)).astype(np.float32)
+        for a, b in zip(session.run(None, {"x": x}), cpu.run(None, {"x": x})):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    c = counted(identity)
+    assert c["runs"]["general"] == 3 and c["compiles"] == 2, c
+
+
+# ---- a real model -------------------------------------------------------------------------------------------------------------
+def test_compiled_29_smollm2_for_hundreds_of_steps():
+    from onnxruntime_ep_mlx.demo import smollm2_folder
+    from onnxruntime_ep_mlx.generate import Decoder
+    folder = smollm2_folder()
+    compiled, eager = Decoder(folder, "mlx"), Decoder(folder, "mlx", options={"disable_compile": "1"})
+    ids = list(range(100, 120))
+    mine, theirs = compiled.step(ids), eager.step(ids)
+    for n in range(512):
+        a, b = int(np.argmax(mine)), int(np.argmax(theirs))
+        if a != b:
+            second, first = np.sort(theirs)[-2:]
+            assert first - second < 1e-3, f"step {n}: {a} for {b}"
+        mine, theirs = compiled.step([b]), eager.step([b])
+    np.testing.assert_allclose(mine, theirs, rtol=1e-2, atol=1e-2)
+    c = compiled.record()["counters"]
+    assert c["runs"] == {"eager": 0, "general": 0, "decode": 512, "prefill": 1}, c
+    assert c["compiles"] == c["traces"] == 2 and not c["fallbacks"], c

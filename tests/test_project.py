@@ -5,8 +5,12 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import onnx
+import onnx.defs
 import onnxruntime_ep_mlx as mlx_ep
-from case import Family
+from case import Family, record_of_newest, session
+from onnx import TensorProto, helper
+from onnxruntime.capi import onnxruntime_pybind11_state
 from onnxruntime_ep_mlx import cli_ops
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,3 +50,28 @@ def test_every_operator_has_a_passing_case():
     listed = {(row["domain"], row["op_type"]) for row in mlx_ep.describe("ops")}
     assert len(listed) > 100
     assert sorted(listed - tested - ONLY_IN_C) == []
+
+
+def known_schemas():
+    """What the onnx package and this ONNX Runtime know; the runtime's own layouts aside."""
+    runtime = {(s.domain, s.name) for s in onnxruntime_pybind11_state.get_all_operator_schema()}
+    package = {("" if s.domain == "ai.onnx" else s.domain, s.name) for s in onnx.defs.get_all_schemas()}
+    return {key for key in runtime | package if key[0] != "com.ms.internal.nhwc"}
+
+
+def test_every_schema_is_listed_or_has_a_reason_not_to_be():
+    listed = {(row["domain"], row["op_type"]) for row in mlx_ep.describe("ops")}
+    absent = [(row["domain"], row["op_type"]) for row in mlx_ep.describe("absent")]
+    assert len(known_schemas()) > 300
+    assert sorted(known_schemas() - listed - set(absent)) == []
+    assert sorted(listed & set(absent)) == []
+    assert len(absent) == len(set(absent))
+    assert all(row["reason"] for row in mlx_ep.describe("absent"))
+
+
+def test_an_absent_operator_is_declined_with_its_reason():
+    node = helper.make_node("StringSplit", ["x"], ["y", "n"])
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.STRING, ["n"])],
+                              [helper.make_tensor_value_info("n", TensorProto.INT64, None)])
+    session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), True)
+    assert record_of_newest()["declined"][0]["reason"] == "strings are not tensors of MLX"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import describe
+from .cli_absent import section as absent_section
 from .cli_common import print_json, print_table
 
 _HEAD = """# Operators
@@ -81,7 +82,7 @@ def markdown(rows: Sequence[Row]) -> str:
     for domain, lines in by_domain(rows).items():
         parts.append(f"\n## {domain} ({len({line[0] for line in lines})})\n\n| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}\n")
         parts += [f"| {' | '.join(line)} |\n" for line in lines]
-    return "".join(parts)
+    return "".join(parts) + absent_section()
 
 
 def command(arguments: argparse.Namespace) -> int:

@@ -55,6 +55,7 @@ def describe(topic: str) -> Any:
 
     "info": a dict with the version, the ORT API in use, the MLX version, the device and the library's path.
     "ops": a list with one dict per operator that can be claimed.
+    "absent": a list with one dict per operator that has a schema but is not translated, with the reason.
     "sessions": a list with one dict per session that used the provider in this process, the newest last.
     """
     try:
@@ -66,7 +67,8 @@ def describe(topic: str) -> Any:
     text = _read_text(function, topic.encode())
     answer = json.loads(text) if text else {"error": "unknown topic"}
     if isinstance(answer, dict) and "error" in answer:
-        raise DescribeError(f"the library has no answer for topic {topic!r} ({answer['error']}); it knows info, ops, sessions and counters")
+        topics = "info, ops, absent, sessions and counters"
+        raise DescribeError(f"the library has no answer for topic {topic!r} ({answer['error']}); it knows {topics}")
     return answer
 
 

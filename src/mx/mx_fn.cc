@@ -136,6 +136,7 @@ void fold(const arrays &order, const arrays &outs, const arrays &in) {
     for (auto &o : a.outputs()) live.insert(o.id());
   }
   for (auto &o : outs) wanted(o);
+  mx_maybe_fail();
   mc::eval(ready);
 }
 
@@ -251,6 +252,7 @@ bool any_moved(const instr &c, const std::vector<bool> &moved) {
 }
 
 values replay(const mx_fn &f, const arrays &in) {
+  mx_maybe_fail();
   values v(f.n_slots);
   std::vector<bool> moved;  // has another shape than in the trace; empty: nothing has
   for (size_t i = 0; i < in.size(); i++) {
@@ -332,6 +334,7 @@ extern "C" {
 
 mx_fn *mx_trace(mx_body body, void *user, const mx_spec *in, size_t n_in, size_t n_out, mx_device d, err *e) {
   try {
+    mx_maybe_fail();
     auto f = std::make_unique<mx_fn>();
     f->in.assign(in, in + n_in);
     auto holders = placeholders(f->in);

@@ -83,7 +83,7 @@ static void bias_softmax_claim(claim *c) {
 }
 
 // ---- BiasDropout ------------------------------------------------------------------------------------------------------
-enum { DROPOUT_RESIDUAL = 2, DROPOUT_TRAINING = 4 };
+enum { DROPOUT_RESIDUAL = 2, DROPOUT_TRAINING = 4, BITMASK_TRAINING = 2 };
 
 static void bias_dropout(op *o) {
   mx x = in(o, 0), y = mx_add(f32_up(x), f32_up(in(o, 1)));
@@ -93,11 +93,31 @@ static void bias_dropout(op *o) {
   out(o, 1, mx_full(o->s, mx_shape(x), 1, DT_BOOL));
 }
 
-static void bias_dropout_claim(claim *c) {
-  const tensor *training = in_const(c, DROPOUT_TRAINING);
-  bool off = !has_in(c, DROPOUT_TRAINING) || (training && training->data && training->bytes && !*(const uint8_t *)training->data);
+// A bit for each element, 32 in a word, all set.
+static mx full_mask(op *o, mx x) {
+  size_t words = mx_size(x) / 32 + (mx_size(x) % 32 != 0);
+  int n = 0;
+  return fits_int(o, (int64_t)words, &n) ? mx_broadcast_to(mx_scalar_i64(o->s, UINT32_MAX, DT_U32), MXI(n)) : x;
+}
+
+static void bitmask_dropout(op *o) {
+  out(o, 0, in(o, 0));
+  out(o, 1, full_mask(o, in(o, 0)));
+}
+
+static void bitmask_bias_dropout(op *o) {
+  bias_dropout(o);
+  out(o, 1, full_mask(o, in(o, 0)));
+}
+
+static void inference_claim(claim *c, size_t i) {
+  const tensor *training = in_const(c, i);
+  bool off = !has_in(c, i) || (training && training->data && training->bytes && !*(const uint8_t *)training->data);
   REQUIRE(c, off, "training_mode is not known to be false");
 }
+
+static void bias_dropout_claim(claim *c) { inference_claim(c, DROPOUT_TRAINING); }
+static void bitmask_dropout_claim(claim *c) { inference_claim(c, BITMASK_TRAINING); }
 
 const op_row ops_contrib_norm[] = {
     OP("com.microsoft", "GroupNorm", 1, ANY, group_norm_claim, group_norm, .types = DTS_FLOAT, .typed_in = ALL_IN,
@@ -107,5 +127,9 @@ const op_row ops_contrib_norm[] = {
     OP("com.microsoft", "BiasSoftmax", 1, ANY, bias_softmax_claim, bias_softmax, .types = DTS_FLOAT,
        .limits = "no scalar data"),
     OP("com.microsoft", "BiasDropout", 1, ANY, bias_dropout_claim, bias_dropout, .types = DTS_FLOAT64,
+       .limits = "inference only: training_mode absent or constant false"),
+    OP("com.microsoft", "BitmaskBiasDropout", 1, ANY, bias_dropout_claim, bitmask_bias_dropout, .types = DTS_FLOAT64,
+       .limits = "inference only: training_mode absent or constant false"),
+    OP("com.microsoft", "BitmaskDropout", 1, ANY, bitmask_dropout_claim, bitmask_dropout, .types = DTS_FLOAT64,
        .limits = "inference only: training_mode absent or constant false"),
     {0}};

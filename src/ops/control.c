@@ -6,7 +6,7 @@
 #include "ops/op.h"
 
 // ---- rounds ---------------------------------------------------------------------------------------------------------
-enum { NODES_A_SETTLING = 256, ROUNDS_A_SETTLING = 64 };
+enum { NODES_A_SETTLING = 256, ROUNDS_A_SETTLING = 64, NODES_A_TRACE = 1 << 14 };
 
 typedef struct pile {  // one scan output
   mx *fresh;           // slices of the rounds that are not settled
@@ -105,15 +105,21 @@ static bool add_part(rounds *r, pile *p, mx x) {
   return mx_ok(r->o->s);
 }
 
-// Every handle that a round made is dangling after this, but those in r->carried.
+// Every handle that a round made is dangling after this, but those in r->carried. A trace has nothing to evaluate: there a
+// loop is so many copies of its body.
 static bool settle(rounds *r) {
   mx_scope *s = r->o->s;
   size_t n = r->n_carried + r->n_piles;
   if (!r->n_fresh) return mx_ok(s);
   if (r->n_carried) memcpy(r->keep, r->carried, r->n_carried * sizeof *r->keep);
   for (size_t k = 0; k < r->n_piles; k++) r->keep[r->n_carried + k] = mx_stack(s, r->piles[k].fresh, r->n_fresh, 0);
-  mx_scope_rewind(s, r->mark, r->keep, n);
-  if (!mx_eval(s, r->keep, n)) return false;
+  if (in_trace(r->o)) {
+    if (r->n_done * (r->body->n_nodes + 1) > NODES_A_TRACE) mx_fail(s, ERR_UNSUPPORTED, "a loop of so many rounds has no trace");
+  } else {
+    mx_scope_rewind(s, r->mark, r->keep, n);
+    mx_eval(s, r->keep, n);
+  }
+  if (!mx_ok(s)) return false;
   if (r->n_carried) memcpy(r->carried, r->keep, r->n_carried * sizeof *r->keep);
   for (size_t k = 0; k < r->n_piles; k++)
     if (!add_part(r, &r->piles[k], r->keep[r->n_carried + k])) return false;
@@ -420,12 +426,10 @@ static void scan_8(op *o) {
 }
 
 const op_row ops_control[] = {
-    OP("", "If", 1, ANY, claim_if, run_if, .host_in = IN(0), .traits = OP_NO_TRACE,
-       .limits = "every node of its branches must be claimed"),
-    OP("", "Loop", 1, ANY, claim_loop, loop, .host_in = IN(0) | IN(1), .traits = OP_NO_TRACE,
+    OP("", "If", 1, ANY, claim_if, run_if, .host_in = IN(0), .limits = "every node of its branches must be claimed"),
+    OP("", "Loop", 1, ANY, claim_loop, loop, .host_in = IN(0) | IN(1),
        .limits = "every node of its body must be claimed"),
-    OP("", "Scan", 8, 8, claim_scan_8, scan_8, .host_in = IN(0), .traits = OP_NO_TRACE,
-       .limits = "every node of its body must be claimed"),
-    OP("", "Scan", 9, ANY, claim_scan, scan, .traits = OP_NO_TRACE, .limits = "every node of its body must be claimed"),
+    OP("", "Scan", 8, 8, claim_scan_8, scan_8, .host_in = IN(0), .limits = "every node of its body must be claimed"),
+    OP("", "Scan", 9, ANY, claim_scan, scan, .limits = "every node of its body must be claimed"),
     {0},
 };

@@ -138,7 +138,7 @@ mx conv_product(op *o, mx x, mx bias) {
   int groups = (int)groups_of(o->n), kernel[SPATIAL_MAX];
   spatial s;
   mx w = weight(o, x, false, groups, kernel);
-  if (!w || !spatial_read(o, x, kernel, &s) || !spatial_windows(o, &s, false)) return NULL;
+  if (!w || !spatial_read(o, x, kernel, &s) || !spatial_windows(o, &s)) return NULL;
   if (!conv_is_empty(o, x, w, &s, &y)) y = conv_plain(conv_channels_last(x), w, &s, groups);
   return biased(y, bias);
 }
@@ -160,6 +160,9 @@ static bool transpose_sizes(op *o, spatial *s, int *extra) {
     extra[i] = more && more[i] >= 0 && more[i] < 1 << 30 ? (int)more[i] : 0;
     int64_t full = (int64_t)s->stride[i] * (s->size[i] - 1) + extra[i] + spatial_reach(s, i);
     int64_t wanted = shape ? shape[n_shape - n + (size_t)i] : (int64_t)s->size[i] * s->stride[i];
+    if (!shape && wanted > full) wanted = full;  // as ONNX Runtime has it: auto_pad never adds to the result
+    if (wanted - full >= s->stride[i])
+      return op_fail(o, "an output of %lld elements from %d, which reach %lld", (long long)wanted, s->size[i], (long long)full), false;
     if (pad == 'V' && !shape) s->lo[i] = s->hi[i] = 0;
     if (shape || pad == 'U' || pad == 'L') {
       int64_t total = full - wanted;

@@ -87,6 +87,15 @@ _t = np.einsum("nchw,coij->nohiwj", x.astype(np.float64), w.astype(np.float64)).
 f.case(T, 22, [x, w], attrs={"strides": [2, 2]}, want=[_t.astype(np.float16)], const=(1,), tol=(6e-3, 6e-3))
 f.case(T, 22, [x.astype(ml_dtypes.bfloat16), w.astype(ml_dtypes.bfloat16)], attrs={"strides": [2, 2]},
        want=[_t.astype(ml_dtypes.bfloat16)], const=(1,), tol=(5e-2, 8e-2))
+# auto_pad adds nothing to the result where the stride passes the kernel; output_shape may, by less than a stride.
+for auto in ("SAME_UPPER", "SAME_LOWER"):
+    for kernel, stride, dilation in ((1, 2, 1), (1, 4, 2), (2, 3, 1), (2, 5, 2), (3, 5, 1)):
+        a, b = normal(1, 2, 4), normal(2, 3, kernel)
+        both(T, a, b, strides=[stride], dilations=[dilation], auto_pad=auto)
+        both(T, a, b, strides=[stride], dilations=[dilation], auto_pad=auto, output_padding=[1])
+        if dilation == 1:
+            both(T, a, b, strides=[stride], auto_pad=auto, output_shape=[3 * stride + kernel + stride - 1])
+f.fails(T, 11, [normal(1, 2, 4), normal(2, 3, 1)], attrs={"strides": [2], "output_shape": [9]}, why="an output of 9 elements from 4")
 f.declines(T, 22, [x.astype(np.float64), w.astype(np.float64)], why="type float64")
 
 test_conv = f.pytest()

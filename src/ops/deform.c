@@ -34,7 +34,7 @@ static bool read_deform(op *o, deform *d) {
   if (mx_dim(w, 1) * g != d->channels || d->maps % g || d->channels % og)
     return op_fail(o, "%d channels and %d maps in %lld groups", d->channels, d->maps, (long long)g), false;
   int kernel[2] = {mx_dim(w, 2), mx_dim(w, 3)};
-  if (!spatial_read(o, x, kernel, &d->s) || !spatial_windows(o, &d->s, false)) return false;
+  if (!spatial_read(o, x, kernel, &d->s) || !spatial_windows(o, &d->s)) return false;
   int64_t per = (int64_t)kernel[0] * kernel[1], places = (int64_t)d->s.out[0] * d->s.out[1];
   if (!fits_int(o, per * d->offset_group * 2, &d->taps) || !fits_int(o, per * places, &d->places)) return false;
   d->taps = (int)per;

@@ -1,15 +1,11 @@
-// Products of matrices: MatMul, Gemm, their fused and integer forms, Einsum.
-#include <ctype.h>
+// Products of matrices: MatMul, Gemm, their fused and integer forms.
 #include <string.h>
 
-#include "ops/op.h"
-
-enum { DTS_WIDE_INT = DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64) | DTYPE_BIT(DT_U32) | DTYPE_BIT(DT_U64) };
+#include "ops/matmul.h"
 
 // ---- integer products: MLX multiplies matrices of floats only ----------------------------------------------------------
-// x [.., m, k] times y [.., k, n] of one wide integer type, exact modulo its size: products are spread out and summed,
-// a part of k at a time to bound the memory.
-static mx int_matmul(op *o, mx x, mx y) {
+// Products are spread out and summed, a part of k at a time to bound the memory.
+mx matmul_int(op *o, mx x, mx y) {
   enum { SPREAD = 1 << 24 };
   int x_rank = mx_ndim(x), y_rank = mx_ndim(y), k = mx_dim(x, -1);
   if (!x_rank || !y_rank || mx_dim(y, y_rank == 1 ? 0 : -2) != k) return op_fail(o, "the operands do not fit");
@@ -42,7 +38,7 @@ static void claim_operands(claim *c) {
 
 static mx product(op *o, mx x, mx y) {
   if (!mx_ndim(x) || !mx_ndim(y)) return op_fail(o, "an operand is a scalar");
-  return dtype_is_float(mx_dtype(x)) ? mx_matmul(x, y) : int_matmul(o, x, y);
+  return dtype_is_float(mx_dtype(x)) ? mx_matmul(x, y) : matmul_int(o, x, y);
 }
 
 static void matmul(op *o) {
@@ -187,48 +183,13 @@ static void fused_activation(op *o) { out(o, 0, activation_of(o->n)->apply(o, fu
 
 static void matmul_integer16(op *o) {
   dtype t = want_type(o, 0) == DT_U32 ? DT_U32 : DT_I32;  // the same bits
-  out(o, 0, int_matmul(o, mx_astype(in(o, 0), t), mx_astype(in(o, 1), t)));
-}
-
-// ---- Einsum -------------------------------------------------------------------------------------------------------------------
-enum { EINSUM_MAX = 256 };
-
-// The equation without its spaces; false when it is too long or holds what is no label.
-static bool einsum_equation(const node *n, char equation[EINSUM_MAX]) {
-  size_t len = 0;
-  for (const char *s = attr_s(n, "equation", ""); *s; s++) {
-    unsigned char ch = (unsigned char)*s;
-    if (ch == ' ') continue;
-    if (len + 1 >= EINSUM_MAX || !(isalpha(ch) || ch == ',' || ch == '.' || ch == '-' || ch == '>')) return false;
-    equation[len++] = *s;
-  }
-  equation[len] = 0;
-  return len > 0;
-}
-
-static void einsum_claim(claim *c) {
-  char equation[EINSUM_MAX];
-  REQUIRE(c, einsum_equation(c->n, equation), "the equation is empty, too long or holds more than letters");
-  REQUIRE(c, c->n->n_in <= 16, "%zu operands", c->n->n_in);
-}
-
-static void einsum(op *o) {
-  char equation[EINSUM_MAX];
-  mx xs[16];
-  if (!einsum_equation(o->n, equation)) {
-    op_fail(o, "the equation cannot be read");
-    return;
-  }
-  for (size_t i = 0; i < o->n->n_in; i++) xs[i] = f32_up(in(o, i));
-  out(o, 0, mx_einsum(o->s, equation, xs, o->n->n_in));
+  out(o, 0, matmul_int(o, mx_astype(in(o, 0), t), mx_astype(in(o, 1), t)));
 }
 
 const op_row ops_matmul[] = {
     OP("", "MatMul", 1, ANY, claim_operands, matmul, .types = DTS_FLOAT64 | DTS_WIDE_INT, .limits = "no scalar operand"),
     OP("", "Gemm", 1, ANY, gemm_claim, gemm, .types = DTS_FLOAT64 | DTS_WIDE_INT,
        .limits = "integers with alpha and beta 1 only; matrices of rank 2"),
-    OP("", "Einsum", 12, ANY, einsum_claim, einsum, .types = DTS_FLOAT64,
-       .limits = "16 operands at most; an equation of letters"),
     OP("com.microsoft", "FusedMatMul", 1, ANY, fused_claim, fused, .types = DTS_FLOAT64, .limits = "no scalar operand"),
     OP("com.microsoft", "TransposeMatMul", 1, ANY, fused_claim, fused, .types = DTS_FLOAT64,
        .limits = "no scalar operand"),

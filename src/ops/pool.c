@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "ops/index.h"
 #include "ops/pool.h"
 
 static const char *const max_attrs[] = {"auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order",
@@ -19,15 +20,16 @@ static void claim_windows(claim *c) {
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------------
-// Pads each spatial axis with v so that every tap of every window lies inside.
+// Pads each spatial axis with v so that every tap of every window lies inside; negative pads cut.
 static mx padded(mx x, const spatial *w, mx v) {
   mx_ints axes = {0}, lo = {0}, hi = {0};
   for (int i = 0; i < w->n; i++) {
     int last = (w->out[i] - 1) * w->stride[i] + spatial_reach(w, i);  // end of the last window, in the padded input
     int more = last - w->size[i] - w->lo[i];
-    if (!w->lo[i] && more <= 0) continue;
+    if (w->lo[i] < 0) x = mx_slice_axis(x, i + 2, -w->lo[i], w->size[i]);
+    if (w->lo[i] <= 0 && more <= 0) continue;
     axes.v[axes.n++] = i + 2;
-    lo.v[lo.n++] = w->lo[i];
+    lo.v[lo.n++] = w->lo[i] > 0 ? w->lo[i] : 0;
     hi.v[hi.n++] = more > 0 ? more : 0;
   }
   return axes.n ? mx_pad(x, axes, lo, hi, v, "constant") : x;
@@ -56,7 +58,7 @@ static mx joined(mx x, const spatial *w, mx (*join)(mx, mx)) {
 static bool nothing(op *o, mx x, const spatial *w) {
   mx_ints shape = mx_shape(x);
   for (int i = 0; i < w->n; i++) shape.v[i + 2] = w->out[i];
-  bool empty = shape.v[0] == 0 || shape.v[1] == 0;
+  bool empty = dims_span(shape, 0, shape.n) == 0;
   if (empty) {
     out(o, 0, mx_full(o->s, shape, 0, mx_dtype(x)));
     out(o, 1, mx_full(o->s, shape, 0, DT_I64));
@@ -112,17 +114,17 @@ static void max_places(op *o, mx x, mx place, const spatial *w) {
 
 mx pool_max(op *o, mx x) {
   spatial w;
-  if (!spatial_read(o, x, NULL, &w) || !spatial_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return NULL;
+  if (!spatial_read(o, x, NULL, &w) || !spatial_pool_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return NULL;
   mx_ints shape = mx_shape(x);
   for (int i = 0; i < w.n; i++) shape.v[i + 2] = w.out[i];
-  if (!shape.v[0] || !shape.v[1]) return mx_full(o->s, shape, 0, mx_dtype(x));
+  if (!dims_span(shape, 0, shape.n)) return mx_full(o->s, shape, 0, mx_dtype(x));
   return joined(padded(x, &w, lowest(x)), &w, mx_maximum);
 }
 
 static void max_pool(op *o) {
   mx x = in(o, 0);
   spatial w;
-  if (!spatial_read(o, x, NULL, &w) || !spatial_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return;
+  if (!spatial_read(o, x, NULL, &w) || !spatial_pool_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return;
   if (nothing(o, x, &w)) return;
   mx rest = lowest(x);
   if (!wants(o, 1)) {
@@ -159,8 +161,14 @@ static mx counts(op *o, const spatial *w, int axis, bool pads_count, dtype t) {
 
 mx pool_average(op *o, mx x) {
   spatial w;
-  if (!spatial_read(o, x, NULL, &w) || !spatial_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return NULL;
+  if (!spatial_read(o, x, NULL, &w) || !spatial_pool_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return NULL;
   if (nothing(o, x, &w)) return NULL;
+  for (int i = 0; i < w.n; i++)
+    if (w.hi[i] < 0) {  // what a negative pad takes away counts in no window
+      x = mx_slice_axis(x, i + 2, 0, w.size[i] + w.hi[i]);
+      w.size[i] += w.hi[i];
+      w.hi[i] = 0;
+    }
   x = f32_up(x);
   mx sum = joined(padded(x, &w, mx_scalar(x, 0)), &w, mx_add);
   bool pads_count = attr_i(o->n, "count_include_pad", 0) != 0;
@@ -198,7 +206,7 @@ static mx rooted(mx x, double p) {
 static void lp_pool(op *o) {
   mx x = in(o, 0);
   spatial w;
-  if (!spatial_read(o, x, NULL, &w) || !spatial_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return;
+  if (!spatial_read(o, x, NULL, &w) || !spatial_pool_windows(o, &w, attr_i(o->n, "ceil_mode", 0) != 0)) return;
   if (nothing(o, x, &w)) return;
   x = powered(f32_up(x), order(o->n));
   out(o, 0, rooted(joined(padded(x, &w, mx_scalar(x, 0)), &w, mx_add), order(o->n)));

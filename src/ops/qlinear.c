@@ -206,7 +206,7 @@ static mx image_sums(op *o, const layout *l, bool last) {
     return op_fail(o, "the weight takes %d channels in each of %d groups, X has %d", mx_dim(w.x, -1), groups, mx_dim(x, 1));
   spatial s;
   for (int i = 0; i + 2 < rank; i++) kernel[i] = mx_dim(w.x, i + 1);
-  if (!mx_ok(o->s) || !spatial_read(o, x, kernel, &s) || !spatial_windows(o, &s, false)) return x;
+  if (!mx_ok(o->s) || !spatial_read(o, x, kernel, &s) || !spatial_windows(o, &s)) return x;
   qint q = qint_centred(o, x, in(o, l->x_zero) ? qint_number(o, l->x_zero, 0) : NULL, l->x_zero);
   if (conv_is_empty(o, q.x, w.x, &s, &sums)) return mx_astype(sums, DT_I32);
   q.x = conv_channels_last(q.x);

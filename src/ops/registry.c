@@ -10,7 +10,9 @@
   X(control) X(qlinear) X(qlinear_elem) X(qmodel) X(moe) X(lowbit) X(resize) \
   X(sample) X(roi) X(detect) X(linalg) X(conv_more) X(deform) X(mha) \
   X(rotary) X(linear_attn) X(packed) X(sparse) X(paged) X(signal) X(ml_linear) \
-  X(ml_prep) X(ml_tree) X(random) X(contrib_norm) X(contrib_math) X(contrib_bert) X(tfidf)
+  X(ml_prep) X(ml_tree) X(random) X(contrib_norm) X(contrib_math) X(contrib_bert) X(tfidf) \
+  X(einsum) X(lowfloat) X(nbits_fused) X(hyper) X(legacy) X(ngram) \
+  X(ngram_hash) X(decoder) X(delta) X(selected)
 
 #define DECLARE(family) extern const op_row ops_##family[];
 FAMILIES(DECLARE)

@@ -71,7 +71,7 @@ static int slice_axis(int64_t start, int64_t end, int64_t step, int n, int *from
 
 static void slice(op *o) {
   slice_args a = {.n = 0};
-  bool read = o->n->since < 10 ? slice_attrs(o, &a) : slice_inputs(o, &a);
+  bool read = o->n->n_in == 1 ? slice_attrs(o, &a) : slice_inputs(o, &a);
   mx x = in(o, 0);
   if (!read || !mx_ok(o->s)) return;
   mx_ints to = mx_shape(x), from = {.n = to.n}, stride = {.n = to.n}, size = to;
@@ -347,6 +347,7 @@ static void pad(op *o) {
 
 const op_row ops_slice[] = {
     OP("", "Slice", 1, 9, NULL, slice, .traits = OP_CHEAP),
+    OP("", "DynamicSlice", 1, ANY, NULL, slice, .host_in = IN(1) | IN(2) | IN(3), .traits = OP_CHEAP),
     OP("", "Slice", 10, ANY, NULL, slice, .host_in = IN(1) | IN(2) | IN(3) | IN(4), .traits = OP_CHEAP),
     OP("", "Split", 1, 12, split_claim, split, .traits = OP_CHEAP,
        .limits = "num_outputs is the number of outputs; sizes as an input from version 13 on"),

@@ -229,13 +229,13 @@ static void group_rows(const rows *r, const int64_t *order, bool sorted, groups 
   for (size_t i = 0; i < r->n; i++) g->counts[g->inverse[i]]++;
 }
 
-static bool unique_groups(op *o, const rows *r, groups *g) {
+static bool unique_groups(op *o, const rows *r, bool sorted, groups *g) {
   int64_t *order = new_i64s(1, r->n), *room = new_i64s(1, r->n);
   *g = (groups){.first = new_i64s(1, r->n), .inverse = new_i64s(1, r->n), .counts = new_i64s(1, r->n)};
   bool ok = order && room && g->first && g->inverse && g->counts;
   if (ok) {
     int64_t *ascending = sorted_rows(r, order, room);
-    group_rows(r, ascending, attr_i(o->n, "sorted", 1) != 0, g, ascending == order ? room : order);
+    group_rows(r, ascending, sorted, g, ascending == order ? room : order);
   } else {
     mx_fail(o->s, ERR_NO_MEMORY, "no memory to compare %zu entries", r->n);
   }
@@ -271,7 +271,25 @@ static void unique(op *o) {
   r.width = r.n ? mx_size(x) / r.n : 0;
   if (mx_size(x)) r.data = mx_read(mx_astype(mx_transpose(x, perm), r.type));
   groups g = {0};
-  if (mx_ok(o->s) && unique_groups(o, &r, &g)) unique_outputs(o, x, axis, &r, &g);
+  if (mx_ok(o->s) && unique_groups(o, &r, attr_i(o->n, "sorted", 1) != 0, &g)) unique_outputs(o, x, axis, &r, &g);
+  mem_free(g.first);
+  mem_free(g.inverse);
+  mem_free(g.counts);
+}
+
+// com.microsoft's: one axis, values in the order of their first places, which it does not give.
+static void unique_of_list(op *o) {
+  mx x = in(o, 0);
+  if (mx_ndim(x) != 1) op_fail(o, "the input has rank %d, not 1", mx_ndim(x));
+  rows r = {.type = ordered_as(mx_dtype(x)), .n = mx_size(x), .width = 1};
+  if (mx_ok(o->s) && r.n) r.data = mx_read(mx_astype(x, r.type));
+  groups g = {0};
+  if (mx_ok(o->s) && unique_groups(o, &r, false, &g)) {
+    mx first = i64s_or_none(o, g.first, g.count);
+    out(o, 0, r.n ? mx_take(x, first, 0) : x);
+    out(o, 1, i64s_or_none(o, g.inverse, r.n));
+    out(o, 2, i64s_or_none(o, g.counts, g.count));
+  }
   mem_free(g.first);
   mem_free(g.inverse);
   mem_free(g.counts);
@@ -282,4 +300,5 @@ const op_row ops_sort[] = {
     OP("", "NonZero", 9, ANY, NULL, non_zero, .types = DTS_TENSOR, .traits = OP_NO_TRACE),
     OP("", "Compress", 9, ANY, NULL, compress, .types = DTS_TENSOR, .host_in = IN(1), .traits = OP_NO_TRACE),
     OP("", "Unique", 11, ANY, NULL, unique, .types = DTS_TENSOR, .traits = OP_NO_TRACE),
+    OP("com.microsoft", "Unique", 1, ANY, NULL, unique_of_list, .types = DTS_TENSOR, .traits = OP_NO_TRACE),
     {0}};

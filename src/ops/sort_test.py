@@ -132,5 +132,11 @@ f.case("Unique", 11, [ends], outs=4, want=unique(ends), out_types=[np.uint64] + 
 nans = np.array([np.nan, 1, -np.inf, np.nan, np.inf, 1], F32)
 f.case("Unique", 11, [nans], outs=4, want=unique(nans), name="NaNs are one value, the last")
 f.case("Unique", 11, [rng.integers(0, 700, 3000).astype(np.int64)], outs=4, name="many")
+for dtype in (np.float32, np.int64, np.uint8):
+    x = np.array([2, 1, 1, 3, 4, 3], dtype)
+    f.case("Unique", 1, [x], outs=3, domain="com.microsoft", out_types=[dtype, np.int64, np.int64],
+           want=[x[[0, 1, 3, 4]], np.array([0, 1, 1, 2, 3, 2]), np.array([1, 2, 2, 1])])
+f.case("Unique", 1, [rng.integers(0, 70, 300).astype(np.float32)], outs=3, domain="com.microsoft", name="many")
+f.case("Unique", 1, [np.zeros(0, np.float32)], outs=3, domain="com.microsoft")
 
 test_sort = f.pytest()

@@ -64,23 +64,36 @@ bool spatial_read(op *o, mx x, const int *kernel, spatial *w) {
   return true;
 }
 
-static void same_pads(spatial *w, int i, bool upper) {
+// The pads of SAME; negative when windows leave elements out at both ends.
+static void same_pads(spatial *w, int i, bool upper, int reach) {
   int64_t windows = ((int64_t)w->size[i] + w->stride[i] - 1) / w->stride[i];
-  int64_t total = (windows - 1) * w->stride[i] + spatial_reach(w, i) - w->size[i];
-  if (total < 0) total = 0;
-  w->lo[i] = (int)(upper ? total / 2 : total - total / 2);
-  w->hi[i] = (int)total - w->lo[i];
+  int64_t total = (windows - 1) * w->stride[i] + reach - w->size[i];
+  w->lo[i] = (int)((upper ? total : total + 1) / 2);
+  w->hi[i] = (int)(total - w->lo[i]);
 }
 
-bool spatial_windows(op *o, spatial *w, bool ceil) {
+bool spatial_windows(op *o, spatial *w) {
   char pad = spatial_auto_pad(o->n);
   for (int i = 0; i < w->n; i++) {
     if (pad == 'V') w->lo[i] = w->hi[i] = 0;
-    if (pad == 'U' || pad == 'L') same_pads(w, i, pad == 'U');
-    int64_t padded = (int64_t)w->size[i] + w->lo[i] + w->hi[i], room = padded - spatial_reach(w, i), s = w->stride[i];
+    if (pad == 'U' || pad == 'L') same_pads(w, i, pad == 'U', spatial_reach(w, i));
+    if (pad != 'N' && w->lo[i] + w->hi[i] < 0) w->lo[i] = w->hi[i] = 0;
+    int64_t padded = (int64_t)w->size[i] + w->lo[i] + w->hi[i], room = padded - spatial_reach(w, i);
     if (room < 0) return op_fail(o, "a window of %d over %lld elements", spatial_reach(w, i), (long long)padded), false;
-    int64_t windows = (ceil ? (room + s - 1) / s : room / s) + 1;
+    if (!fits_int(o, room / w->stride[i] + 1, &w->out[i])) return false;
+  }
+  return true;
+}
+
+bool spatial_pool_windows(op *o, spatial *w, bool ceil) {
+  char pad = spatial_auto_pad(o->n);
+  for (int i = 0; i < w->n; i++) {
+    if (pad == 'V') w->lo[i] = w->hi[i] = 0;
+    if (pad == 'U' || pad == 'L') same_pads(w, i, pad == 'U', w->kernel[i]);
+    int64_t padded = (int64_t)w->size[i] + w->lo[i] + w->hi[i], room = padded - spatial_reach(w, i), s = w->stride[i];
+    int64_t windows = (ceil && room > 0 ? (room + s - 1) / s : room / s) + 1;
     if (ceil && (windows - 1) * s >= (int64_t)w->size[i] + w->lo[i]) windows--;
+    if (windows < 0) return op_fail(o, "a window of %d over %lld elements", spatial_reach(w, i), (long long)padded), false;
     if (!fits_int(o, windows, &w->out[i])) return false;
   }
   return true;

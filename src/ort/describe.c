@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "ops/absent.h"
 #include "ops/registry.h"
 #include "ort/import.h"
 #include "ort/version.h"
@@ -344,6 +345,21 @@ static void put_ops(text *t) {
   text_put(t, "]");
 }
 
+static void put_absent(text *t) {
+  const absent *a;
+  text_put(t, "[");
+  for (size_t i = 0; (a = absent_row(i)); i++) {
+    text_put(t, "%s{\"domain\":", i ? "," : "");
+    text_json(t, a->domain);
+    text_put(t, ",\"op_type\":");
+    text_json(t, a->type);
+    text_put(t, ",\"reason\":");
+    text_json(t, a->reason);
+    text_put(t, "}");
+  }
+  text_put(t, "]");
+}
+
 static const int here = 0;  // an address of this library
 
 static void put_info(text *t) {
@@ -368,6 +384,7 @@ size_t describe(const char *topic, char *out, size_t cap) {
   if (!topic) topic = "";
   if (!strcmp(topic, "info")) put_info(&t);
   else if (!strcmp(topic, "ops")) put_ops(&t);
+  else if (!strcmp(topic, "absent")) put_absent(&t);
   else if (!strcmp(topic, "sessions")) put_sessions(&t);
   else if (!strcmp(topic, "counters")) counters_json(counters_of_process(), &t);
   size_t len = t.failed ? 0 : t.len, n = len < cap ? len : cap ? cap - 1 : 0;

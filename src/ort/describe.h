@@ -16,6 +16,6 @@ void session_plan(session_record *s, const graph *g, const plan *p, const char *
 
 void describe_api(uint32_t version);  // the negotiated API version, for "info"
 
-// Topics "info", "ops", "sessions" and "counters" (of the process). Writes at most cap bytes, NUL included; gives the whole text's length, 0 for an
-// unknown topic or when out of memory. out may be NULL with cap 0.
+// Topics "info", "ops", "absent", "sessions" and "counters" (of the process). Writes at most cap bytes, NUL included; gives
+// the whole text's length, 0 for an unknown topic or when out of memory. out may be NULL with cap 0.
 size_t describe(const char *topic, char *out, size_t cap);

@@ -14,16 +14,16 @@ static const tensor *past_of(const layout *l, const run_io *io, size_t i, size_t
 
 static int64_t place_of(const int32_t *places, size_t n, int64_t b, int64_t behind) {
   int32_t at = places[n == 1 ? 0 : b];
-  return at < 0 ? behind : at;
+  return at == CACHE_BEHIND ? behind : at;
 }
 
 bool cache_places_fit(const layout *l, const facts *f, const run_io *io, size_t c, const int32_t *places, size_t n) {
   const tensor *past = &io->in[l->caches[c].past[0]];
   if (n != 1 && n != (size_t)past->dims[0]) return false;
-  bool behind = n == 1 && places[0] == -1;
+  bool behind = n == 1 && places[0] == CACHE_BEHIND;
   if (behind) return f->past == past->dims[ROWS];
   for (size_t b = 0; b < n; b++)
-    if (places[b] < 0 || places[b] > f->past) return false;
+    if (places[b] < 0 || places[b] > f->past || places[b] + f->rows > f->total) return false;
   return true;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include "run/layout.h"
 
+enum { CACHE_BEHIND = INT32_MIN };  // as the only place: behind all rows of the past
+
 // Do the new rows of cache c begin where this run handed the past on? places: int32 [n], as the closure gave them (see
 // trace.h).
 bool cache_places_fit(const layout *l, const facts *f, const run_io *io, size_t c, const int32_t *places, size_t n);

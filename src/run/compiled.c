@@ -150,7 +150,8 @@ static bool write_present(compiled *c, const run_io *io, size_t i, err *e) {
   int64_t dims[4];
   for (int a = 0; a < 4; a++) dims[a] = mx_dim(rows, a);
   const void *p = mx_size(rows) ? mx_read(rows) : "";
-  return cache_write(&c->l, io, i, p, dims, dtype_size(mx_dtype(rows)), mx_read(at), mx_size(at), e);
+  const int32_t *places = mx_read(at);
+  return p && places && cache_write(&c->l, io, i, p, dims, dtype_size(mx_dtype(rows)), places, mx_size(at), e);
 }
 
 static bool write_all(compiled *c, const run_io *io, err *e) {
@@ -171,8 +172,10 @@ static compiled_result run_in(compiled *c, slot *at, const facts *f, const run_i
     *why = mx_ok(s) ? WHY_REQUIRED : close_for(at, WHY_EVALUATION);
   } else if (write_all(c, io, e)) {
     return COMPILED_DONE;
-  } else {
+  } else if (!err_ok(e)) {
     return COMPILED_FAILED;
+  } else {  // nothing is lost: the eager run writes the same outputs, and the same rows of a shared cache
+    *why = close_for(at, WHY_EVALUATION);
   }
   if (!mx_ok(s)) log_put(c->log, LOG_WARNING, "a %s closure is closed, %s: %s", route_name(f->kind), why_text(*why), mx_error(s)->msg);
   return COMPILED_EAGER;
@@ -190,7 +193,6 @@ compiled_result compiled_run(compiled *c, const run_io *io, route_kind *kind, wh
     return COMPILED_EAGER;
   }
   compiled_result r = run_in(c, at, &f, io, s, why, e);
-  if (r == COMPILED_FAILED && err_ok(e)) *e = *mx_error(s);
   mx_scope_free(s);
   return r;
 }

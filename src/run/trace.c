@@ -2,6 +2,7 @@
 
 #include <limits.h>
 
+#include "run/cache.h"
 #include "run/step.h"
 
 // What a body needs while it is traced.
@@ -62,7 +63,7 @@ static void fill_outputs(tracing *t, mx_scope *s, const mx *values, mx *out) {
   }
   out += g->n_outputs;
   for (size_t c = 0; c < t->l->n_caches; c++)
-    *out++ = t->caches[c].pos ? mx_contiguous(t->caches[c].pos) : mx_full(s, MXI(1), -1, DT_I32);
+    *out++ = t->caches[c].pos ? mx_contiguous(t->caches[c].pos) : mx_full(s, MXI(1), CACHE_BEHIND, DT_I32);
   *out = t->required ? t->required : mx_full(s, (mx_ints){0}, 1, DT_BOOL);
 }
 

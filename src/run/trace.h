@@ -1,7 +1,7 @@
 // A program as a closure of one route. Invariants:
 // - Inputs of the closure: the graph's inputs in order, without those that are constants of the trace.
 // - Outputs: the graph's outputs in order (of a present only the new rows), then for each cache the rows' places (int32
-//   [batch], or one -1: behind the past), then one bool: every value that a node required was in its range.
+//   [batch], or one CACHE_BEHIND), then one bool: every value that a node required was in its range.
 #pragma once
 #include "run/config.h"
 #include "run/layout.h"
