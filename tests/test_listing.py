@@ -14,6 +14,7 @@ from case import session
 
 ROWS = mlx_ep.describe("ops")
 MS, ML = "com.microsoft", "ai.onnx.ml"
+FLOATS = {"float", "float16", "bfloat16", "double"}
 AT_LEAST = 100  # operators that the recipe has to reach
 # Attributes that the schema requires, by name; other required ones are 1.
 ATTRIBUTES = {"direction": "LEFT", "kernel_shape": [2, 2], "axes": [0], "starts": [0], "ends": [1], "pads": [0, 0]}
@@ -29,6 +30,11 @@ MORE: dict[tuple[str, str], dict] = {
     (MS, "LinearAttention"): {"update_rule": "linear"},
     ("", "RandomNormalLike"): {"dtype": TensorProto.FLOAT},
     ("", "RandomUniformLike"): {"dtype": TensorProto.FLOAT},
+    ("", "Crop"): {"border": [0, 0, 0, 0]},
+    ("", "ImageScaler"): {"bias": [0.0]},
+    ("", "ParametricSoftplus"): {"alpha": 1.0, "beta": 1.0},
+    ("", "ScaledTanh"): {"alpha": 1.0, "beta": 1.0},
+    (MS, "NGramHashMapping"): {"max_ngram_size": 2},
     (ML, "LinearRegressor"): {"coefficients": [1.0]},
     (ML, "LinearClassifier"): {"coefficients": [1.0, -1.0], "intercepts": [0.0, 0.0], "classlabels_ints": [0, 1]},
     (ML, "SVMRegressor"): {"coefficients": [1.0], "rho": [0.0]},
@@ -42,9 +48,9 @@ MORE: dict[tuple[str, str], dict] = {
 NOT_SIMPLE = {
     *(("", name) for name in ("BitCast", "If", "Loop", "Resize", "STFT", "Scan", "TfIdfVectorizer")),
     *((ML, name) for name in ("LabelEncoder", "SVMClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")),
-    *((MS, name) for name in ("DecoderMaskedMultiHeadAttention", "EmbedLayerNormalization", "GatherBlockQuantized", "Irfft", "MatMulBnb4",
-                              "MatMulNBits", "MulInteger", "PagedAttention", "QLinearAdd", "QLinearAveragePool", "QLinearConcat",
-                              "QLinearMul", "QMoE", "ReduceSumInteger")),
+    *((MS, name) for name in ("DecoderMaskedMultiHeadAttention", "EmbedLayerNormalization", "GatedDeltaNet", "GatherBlockQuantized",
+                              "Irfft", "MatMulBnb4", "MatMulNBits", "MatMulNBitsMlp", "MatMulNBitsQkv", "MulInteger", "PagedAttention", "QLinearAdd", "QLinearAveragePool", "QLinearConcat",
+                              "QLinearMul", "QMoE", "ReduceSumInteger", "VarlenNGramHashMapping")),
 }
 
 
@@ -83,7 +89,8 @@ def given_inputs(schema) -> list:
 
 
 def chosen(schema, given: list, typed: list[int] | None, element: str) -> list[str | None]:
-    """A type for each input: `element` for the typed ones and what shares their parameter."""
+    """A type for each input: `element` for the typed ones, what shares their parameter, and others that may have it if it
+    is a float."""
     names = {p.typeStr for i, p in enumerate(given) if p and (typed is None or i in typed)}
     types: list[str | None] = []
     for parameter in given:
@@ -91,7 +98,8 @@ def chosen(schema, given: list, typed: list[int] | None, element: str) -> list[s
         if parameter and parameter.typeStr in names and element in allowed:
             types.append(element)
         else:
-            types.append(next((t for t in ("float", "int64") if t in allowed), allowed[0] if allowed else None))
+            wanted = (element if element in FLOATS else "float", "float", "int64")
+            types.append(next((t for t in wanted if t in allowed), allowed[0] if allowed else None))
     return types
 
 

@@ -113,9 +113,12 @@ static void engram_claim(claim *c) {
 
 #define MS "com.microsoft"
 const op_row ops_hyper[] = {
-    OP(MS, "BranchwiseRMSNorm", 1, ANY, streams_claim, branchwise_norm, .types = DTS_FLOAT),
-    OP(MS, "HyperConnectionPreMix", 1, ANY, streams_claim, pre_mix, .types = DTS_FLOAT),
-    OP(MS, "HyperConnectionPostMix", 1, ANY, streams_claim, post_mix, .types = DTS_FLOAT),
+    OP(MS, "BranchwiseRMSNorm", 1, ANY, streams_claim, branchwise_norm, .types = DTS_FLOAT,
+       .limits = "all inputs of one type"),
+    OP(MS, "HyperConnectionPreMix", 1, ANY, streams_claim, pre_mix, .types = DTS_FLOAT,
+       .limits = "all inputs of one type"),
+    OP(MS, "HyperConnectionPostMix", 1, ANY, streams_claim, post_mix, .types = DTS_FLOAT,
+       .limits = "all inputs of one type"),
     OP(MS, "EngramGate", 1, ANY, engram_claim, engram_gate, .types = DTS_FLOAT,
-       .limits = "gated_value_normed needs conv_norm_scale"),
+       .limits = "all inputs of one type; gated_value_normed needs conv_norm_scale"),
     {0}};

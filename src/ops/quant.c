@@ -125,14 +125,14 @@ static void dynamic(op *o) {
 
 const op_row ops_quant[] = {
     OP("", "QuantizeLinear", 10, ANY, quantize_claim, quantize, .types = DTS_FLOAT | DTYPE_BIT(DT_I32),
-       .traits = OP_NARROW, .limits = "a scale of rank 1 at most, unless block_size is given"),
+       .traits = OP_NARROW, .limits = "a float scale, of rank 1 at most unless block_size is given"),
     OP("", "DequantizeLinear", 10, ANY, dequantize_claim, dequantize, .types = DTS_STORED | DTYPE_BIT(DT_I32),
        .traits = OP_NARROW,
-       .limits = "a scale of rank 1 at most, unless block_size is given; the output is float32, float16 or bfloat16"),
+       .limits = "a float scale, of rank 1 at most unless block_size is given; the output is float32, float16 or bfloat16"),
     OP("", "DynamicQuantizeLinear", 11, ANY, NULL, dynamic, .types = DTYPE_BIT(DT_F32)),
     OP("com.microsoft", "QuantizeLinear", 1, ANY, quantize_claim, quantize, .types = DTS_FLOAT | DTYPE_BIT(DT_I32),
-       .traits = OP_NARROW, .limits = "a scale of rank 1 at most, unless block_size is given"),
+       .traits = OP_NARROW, .limits = "a float scale, of rank 1 at most unless block_size is given"),
     OP("com.microsoft", "DequantizeLinear", 1, ANY, dequantize_claim, dequantize,
        .types = DTS_STORED | DTYPE_BIT(DT_I32), .traits = OP_NARROW,
-       .limits = "a scale of rank 1 at most, unless block_size is given; the output is float32, float16 or bfloat16"),
+       .limits = "a float scale, of rank 1 at most unless block_size is given; the output is float32, float16 or bfloat16"),
     {0}};
