@@ -169,6 +169,11 @@ def note_route(case: Case, record: dict) -> None:
         kinds[way] = kinds.get(way, 0) + 1
 
 
+def lacks_type(record: dict) -> bool:
+    """A GPU has no float64: there such a node is declined, and says so."""
+    return record["device"] == "gpu" and bool(record["declined"]) and all("float64" in d["reason"] for d in record["declined"])
+
+
 def check_runs(case: Case, symbolic: bool) -> None:
     """Runs twice (the second run finds what the first one kept), then once eagerly: both ways give one answer."""
     model = model_of(case, symbolic)
@@ -176,6 +181,8 @@ def check_runs(case: Case, symbolic: bool) -> None:
     want = expected(case, model, feeds)
     s = session(model, True, {"claim_all": "1"})
     record = record_of_newest()
+    if lacks_type(record):
+        return
     assert record["claimed"] == record["nodes"] >= 1, record["declined"]
     for _ in range(2):
         got = run_values(s, feeds)

@@ -16,10 +16,7 @@ WHOLE = 0.95  # at least, of the passing tests with tensors of numbers only: eve
 
 
 # What ONNX Runtime's CPU provider passes and MLX does not, with the reason; an entry that passes again fails the test.
-KNOWN = {
-    "test_attention_4d_causal_fp16_expanded": "each float16 node rounds here, as ONNX says; ONNX Runtime keeps float32 between them, "
-                                              "and two of 192 elements are one unit in the last place apart",
-}
+KNOWN: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda c: c.name)

@@ -3,7 +3,7 @@
 
 int unit_checks, unit_failures;
 
-#define TESTS(X) X(base_tests) X(graph_tests) X(mx_tests) X(attend_tests) X(plan_tests) X(run_tests) X(compiled_tests) X(ops_tests)
+#define TESTS(X) X(base_tests) X(graph_tests) X(mx_tests) X(attend_tests) X(plan_tests) X(run_tests) X(compiled_tests) X(ops_tests) X(rewrite_tests)
 #define DECLARE(t) void t(void);
 TESTS(DECLARE)
 int cpu_nbits_tests(void);

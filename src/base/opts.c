@@ -32,10 +32,20 @@ static bool env_is_set(const char *name) {
   return v && v[0] && strcmp(v, "0") != 0;
 }
 
+static bool set_text(char out[OPTS_TEXT], const char *key, const char *value, err *e) {
+  if (strlen(value) >= OPTS_TEXT) return FAIL(e, ERR_INVALID, "option %s: at most %d characters", key, OPTS_TEXT - 1);
+  memset(out, 0, OPTS_TEXT);
+  memcpy(out, value, strlen(value));
+  return true;
+}
+
 void opts_init(opts *o) {
   *o = (opts){.closures = DEFAULT_CLOSURES};
   for (size_t i = 0; i < N_SWITCHES; i++)
     *slot(o, i) = env_is_set(SWITCHES[i].env[0]) || env_is_set(SWITCHES[i].env[1]);
+  err too_long = {0};  // such a variable counts as not set
+  const char *rewrites = getenv("ONNXRUNTIME_EP_MLX_NO_REWRITES");
+  if (rewrites && strcmp(rewrites, "0") != 0) set_text(o->no_rewrites, "disable_rewrites", strcmp(rewrites, "1") ? rewrites : "all", &too_long);
 }
 
 static bool set_device(opts *o, const char *value, err *e) {
@@ -68,14 +78,15 @@ static bool set_count(size_t *out, const char *key, const char *value, err *e) {
 bool opts_set(opts *o, const char *key, const char *value, err *e) {
   if (!strcmp(key, "device")) return set_device(o, value, e);
   if (!strcmp(key, "closures")) return set_count(&o->closures, key, value, e);
+  if (!strcmp(key, "disable_rewrites")) return set_text(o->no_rewrites, key, value, e);
   for (size_t i = 0; i < N_SWITCHES; i++)
     if (!strcmp(key, SWITCHES[i].name)) return set_switch(slot(o, i), key, value, e);
   return FAIL(e, ERR_INVALID, "unknown option '%s' of the MLX provider; known: device, closures, disable_compile, "
-              "disable_general_compile, disable_prefill_compile, claim_all, verbose", key);
+              "disable_general_compile, disable_prefill_compile, disable_rewrites, claim_all, verbose", key);
 }
 
 const char *opts_name(size_t i) {
-  static const char *const OTHERS[] = {"device", "closures"};
+  static const char *const OTHERS[] = {"device", "closures", "disable_rewrites"};
   enum { N = sizeof OTHERS / sizeof OTHERS[0] };
   return i < N ? OTHERS[i] : i < N + N_SWITCHES ? SWITCHES[i - N].name : NULL;
 }

@@ -8,6 +8,8 @@
 
 typedef enum { DEVICE_AUTO = 0, DEVICE_CPU, DEVICE_GPU } device_choice;
 
+enum { OPTS_TEXT = 200 };  // bytes of an option that is a text, its NUL included
+
 typedef struct opts {
   device_choice device;     // option "device": auto, cpu or gpu
   bool no_compile;          // "disable_compile"; ONNX_GENAI_MLX_NO_COMPILE, ONNXRUNTIME_EP_MLX_NO_COMPILE
@@ -15,6 +17,7 @@ typedef struct opts {
   bool no_prefill_compile;  // "disable_prefill_compile"; MLX_EP_NO_PREFILL_COMPILE, ONNXRUNTIME_EP_MLX_NO_PREFILL_COMPILE
   bool claim_all;           // "claim_all": groups not worth their copies are kept too (for tests)
   size_t closures;          // "closures": at most so many compiled closures for each claimed group are kept
+  char no_rewrites[OPTS_TEXT];  // "disable_rewrites": names of rewrites, by commas, or "all"; ONNXRUNTIME_EP_MLX_NO_REWRITES
   bool verbose;             // "verbose"; ONNXRUNTIME_EP_MLX_VERBOSE
 } opts;
 

@@ -25,8 +25,16 @@ graph *graph_body(graph *parent, err *e) {
   return g;
 }
 
+void graph_let_go(graph *g) {
+  if (g->parent) return;
+  arena_free(g->loose);
+  g->loose = NULL;
+}
+
 void graph_free(graph *g) {
-  if (g && !g->parent) arena_free(g->mem);
+  if (!g || g->parent) return;
+  graph_let_go(g);
+  arena_free(g->mem);
 }
 
 static bool grow_values(graph *g) {

@@ -73,6 +73,7 @@ typedef struct node {
 
 typedef struct graph {
   arena *mem;
+  arena *loose;  // of a main graph: data of constants that rewrites made, needed until a program is built; or NULL
   const char *name;
   node *nodes;
   size_t n_nodes;
@@ -86,6 +87,7 @@ typedef struct graph {
 
 graph *graph_new(err *e);   // with an arena of its own
 graph *graph_body(graph *parent, err *e);  // in its parent's arena
+void graph_let_go(graph *g);  // of the data in loose; constants that point there lose it. A body's goes with its main graph
 void graph_free(graph *g);  // NULL is fine; bodies go with their main graph, and freeing one alone does nothing
 
 // Building, for importers and tests. All return NULL (or false) with an error when out of memory.

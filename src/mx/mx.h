@@ -202,7 +202,7 @@ void mx_set_pool(mx_scope *s, const struct cpu_pool *pool);  // must outlive eve
 
 // ---- traces -------------------------------------------------------------------------------------------------------
 // A body that was run once over placeholders, as a list of MLX's steps. Equal steps are kept once, what depends on no input
-// is computed in the trace. On the GPU device MLX's compile joins elementwise steps.
+// is computed in the trace.
 typedef struct mx_fn mx_fn;
 typedef struct mx_spec {
   dtype type;
@@ -215,6 +215,9 @@ mx_fn *mx_trace(mx_body body, void *user, const mx_spec *in, size_t n_in, size_t
 // Are two traces of one body the same but for shapes that a replay infers rightly? Then either may be replayed at sizes
 // that neither saw. False with an error that says what depends on a size.
 bool mx_fn_same(const mx_fn *a, const mx_fn *b, err *e);
+// On the GPU device, the same with elementwise steps joined into kernels; else f. Takes f. other: a trace of the same body at
+// another size that it must also serve, or NULL.
+mx_fn *mx_fn_join(mx_fn *f, const mx_fn *other, mx_device d);
 size_t mx_fn_steps(const mx_fn *f);
 // Lazily; inputs of the traced types and ranks. Shapes other than the traced ones need mx_fn_same's word. False: see
 // mx_error(s).

@@ -284,15 +284,23 @@ arrays outputs(const mx_fn &f, const values &v) {
   return result;
 }
 
-// On the GPU MLX's compile() joins elementwise primitives into kernels: its result, given placeholders, is a graph again.
-std::unique_ptr<mx_fn> fused(std::unique_ptr<mx_fn> f) {
-  auto in = placeholders(f->in);
-  auto joined = mc::compile(std::function<arrays(const arrays &)>(
-      [&](const arrays &args) { return outputs(*f, replay(*f, args)); }))(in);
+// MLX's compile() joins elementwise primitives into kernels: its result, given placeholders, is a graph again.
+std::unique_ptr<mx_fn> joined(const mx_fn &f) {
+  auto in = placeholders(f.in);
+  auto outs = mc::compile(std::function<arrays(const arrays &)>(
+      [&](const arrays &args) { return outputs(f, replay(f, args)); }))(in);
   auto result = std::make_unique<mx_fn>();
-  result->in = f->in;
-  assemble(result.get(), in, joined);
+  result->in = f.in;
+  assemble(result.get(), in, outs);
   return result;
+}
+
+bool same_output_shapes(const mx_fn &a, const mx_fn &b, const std::vector<mx_spec> &in) {
+  auto args = placeholders(in);
+  auto x = outputs(a, replay(a, args)), y = outputs(b, replay(b, args));
+  for (size_t i = 0; i < x.size(); i++)
+    if (x[i].shape() != y[i].shape()) return false;
+  return true;
 }
 
 bool same_bytes(const mc::array &a, const mc::array &b) {
@@ -339,7 +347,6 @@ mx_fn *mx_trace(mx_body body, void *user, const mx_spec *in, size_t n_in, size_t
     f->in.assign(in, in + n_in);
     auto holders = placeholders(f->in);
     assemble(f.get(), holders, run_body(body, user, n_out, d, holders));
-    if (d == MX_GPU) f = fused(std::move(f));
     return f.release();
   } catch (const std::bad_alloc &) {
     FAIL(e, ERR_NO_MEMORY, "out of memory in a trace");
@@ -360,6 +367,18 @@ bool mx_fn_same(const mx_fn *a, const mx_fn *b, err *e) {
     return FAIL(e, ERR_UNSUPPORTED, "%s", x.what());
   } catch (...) {
     return FAIL(e, ERR_MLX, "a comparison of traces failed without a message");
+  }
+}
+
+mx_fn *mx_fn_join(mx_fn *f, const mx_fn *other, mx_device d) {
+  if (d == MX_CPU) return f;
+  try {
+    auto g = joined(*f);
+    if (other && !same_output_shapes(*g, *f, other->in)) return f;
+    delete f;
+    return g.release();
+  } catch (...) {  // then the steps stay single
+    return f;
   }
 }
 

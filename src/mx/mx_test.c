@@ -42,7 +42,8 @@ static void host_memory_is_not_copied_when_it_may_be_wrapped(void) {
   float *block = aligned_alloc(64, 256);
   for (int i = 0; i < 64; i++) block[i] = (float)i;
   mx_scope *s = scope();
-  CHECK(mx_read(mx_wrap(s, block + 16, DT_F32, MXI(16))) == block + 16);
+  const float *p = mx_read(mx_wrap(s, block + 16, DT_F32, MXI(16)));
+  CHECK(p && p[15] == 31 && (p == block + 16 || mx_gpu_available()));  // MLX's builds for GPUs have buffers of their own
   CHECK(mx_read(mx_from(s, block + 16, DT_F32, MXI(16))) != block + 16);
   mx_scope_free(s);
   free(block);

@@ -27,6 +27,14 @@ static void claim_bit_cast(claim *c) {
           dtype_name(in_type(c, 0)), dtype_name(out_type(c, 0)));
 }
 
+// CUDA brings a float that an unsigned type cannot hold to the nearest that it can; elsewhere it wraps, and so it shall here.
+static mx wrapped(mx x, dtype to) {
+  bool unsigned_int = dtype_in(to, DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_U32) | DTYPE_BIT(DT_U64));
+  if (mx_device_of(mx_scope_of(x)) == MX_CPU || !unsigned_int || !dtype_is_float(mx_dtype(x))) return x;
+  mx whole = mx_astype(mx_astype(x, DT_I64), to);
+  return to == DT_U64 ? mx_where(mx_less(x, mx_scalar(x, 0)), whole, mx_astype(x, to)) : whole;
+}
+
 static void cast_op(op *o) {
   dtype from = o->n->in[0]->type, to = want_type(o, 0);
   mx x = in(o, 0);
@@ -36,7 +44,7 @@ static void cast_op(op *o) {
     e8m0_round round = !strcmp(mode, "down") ? ROUND_DOWN : !strcmp(mode, "nearest") ? ROUND_NEAREST : ROUND_UP;
     x = narrow_codes(x, to, attr_i(o->n, "saturate", 1) != 0, round);
   }
-  out(o, 0, x);
+  out(o, 0, from != to ? wrapped(x, to) : x);
 }
 
 static void identity_op(op *o) { out(o, 0, in(o, 0)); }

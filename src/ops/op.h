@@ -69,6 +69,7 @@ struct claim {
   do {                       \
     if ((c)->declined) return; \
   } while (0)
+void claim_row(claim *c, const op_row *row);  // asks the row, after what holds for every operator
 void claim_decline(claim *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool has_in(const claim *c, size_t i);
 bool has_out(const claim *c, size_t i);

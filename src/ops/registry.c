@@ -12,7 +12,7 @@
   X(rotary) X(linear_attn) X(packed) X(sparse) X(paged) X(signal) X(ml_linear) \
   X(ml_prep) X(ml_tree) X(random) X(contrib_norm) X(contrib_math) X(contrib_bert) X(tfidf) \
   X(einsum) X(lowfloat) X(nbits_fused) X(hyper) X(legacy) X(ngram) \
-  X(ngram_hash) X(decoder) X(delta) X(selected)
+  X(ngram_hash) X(decoder) X(delta) X(selected) X(sdpa)
 
 #define DECLARE(family) extern const op_row ops_##family[];
 FAMILIES(DECLARE)

@@ -124,6 +124,9 @@ static void stft(op *o) {
 
 static void stft_claim(claim *c) {
   REQUIRE(c, has_in(c, STFT_WINDOW) || has_in(c, STFT_LENGTH), "neither a window nor a frame length is given");
+  // MLX 0.32.4 gives wrong numbers there.
+  bool real = in_rank(c, STFT_SIGNAL) == 2 || in_dim(c, STFT_SIGNAL, -1) == 1;
+  REQUIRE(c, c->device == MX_CPU || real, "a signal that may be complex, on this device");
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------
@@ -312,7 +315,7 @@ const op_row ops_signal[] = {
     OP("", "DFT", 17, ANY, dft_claim, dft, .types = DTS_FLOAT, .host_in = IN(DFT_LENGTH) | IN(DFT_AXIS),
        .limits = "rank 2 or more, with 1 or 2 numbers along the last axis"),
     OP("", "STFT", 17, ANY, stft_claim, stft, .types = DTS_FLOAT, .host_in = IN(STFT_STEP) | IN(STFT_LENGTH),
-       .limits = "a window or a frame length is given"),
+       .limits = "a window or a frame length is given; on the GPU device no signal that may be complex"),
     OP("", "HannWindow", 17, ANY, NULL, window, .host_in = IN(0), .traits = OP_CHEAP),
     OP("", "HammingWindow", 17, ANY, NULL, window, .host_in = IN(0), .traits = OP_CHEAP),
     OP("", "BlackmanWindow", 17, ANY, NULL, window, .host_in = IN(0), .traits = OP_CHEAP),

@@ -35,7 +35,8 @@ struct session_record {
   mx_device device;
   placed_node *first, *last;
   size_t groups;
-  counters count;  // final ones
+  counters count;           // final ones
+  rewrite_counts rewrites;  // final ones
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,6 +92,7 @@ void session_end(session_record *s) {
   if (!s) return;
   pthread_mutex_lock(&lock);
   counters_copy(&s->count, engine_counters(s->en));
+  rewrite_copy(&s->rewrites, engine_rewrites(s->en));
   s->en = NULL;
   trim();
   pthread_mutex_unlock(&lock);
@@ -250,6 +252,8 @@ static void put_session(text *t, const session_record *s) {
   counters_runs_json(count, t);
   text_put(t, ",\"counters\":");
   counters_json(count, t);
+  text_put(t, ",\"rewrites\":");
+  rewrite_json(s->en ? engine_rewrites(s->en) : &s->rewrites, t);
   text_put(t, "}");
 }
 
@@ -337,10 +341,13 @@ static void put_row(text *t, const op_row *row) {
 
 static void put_ops(text *t) {
   const op_row *row;
+  bool some = false;
   text_put(t, "[");
   for (size_t i = 0; (row = registry_row(i)); i++) {
-    if (i) text_put(t, ",");
+    if (!strcmp(row->domain, "mlx")) continue;  // made by rewrites alone
+    if (some) text_put(t, ",");
     put_row(t, row);
+    some = true;
   }
   text_put(t, "]");
 }

@@ -31,30 +31,6 @@ void plan_free(plan *p) {
   if (p) arena_free(p->mem);
 }
 
-// What holds for every operator: types that the device has.
-static void claim_value(claim *c, const op_row *row, const value *v, const char *what, size_t i) {
-  if (c->declined || !v) return;
-  if ((row->traits & OP_NARROW) && dtype_in(v->type, DTS_NARROW)) return;
-  if (!mx_has_dtype(c->device, v->type))
-    claim_decline(c, "%s %zu has type %s, which MLX does not have on this device", what, i, dtype_name(v->type));
-}
-
-static bool is_typed(const op_row *row, size_t i) {
-  if (row->typed_in == ALL_IN) return true;
-  return i < 32 && ((row->typed_in ? row->typed_in : IN(0)) & IN(i));
-}
-
-static void claim_node(claim *c, const op_row *row) {
-  const node *n = c->n;
-  if (!(row->traits & OP_ANY_TYPE)) {
-    for (size_t i = 0; i < n->n_in; i++) claim_value(c, row, n->in[i], "input", i);
-    for (size_t i = 0; i < n->n_out; i++) claim_value(c, row, n->out[i], "output", i);
-  }
-  for (size_t i = 0; row->types && i < n->n_in; i++)
-    if (is_typed(row, i)) require_types(c, i, row->types);
-  if (!c->declined && row->claim) row->claim(c);
-}
-
 static const op_row *ask(claim *c);
 
 // A control-flow node runs on MLX whole: with every node of its bodies. A reason from a body within a body stays as it is.
@@ -75,7 +51,7 @@ static const op_row *ask(claim *c) {
   const node *n = c->n;
   const op_row *row = registry_find(n->domain, n->op_type, n->since);
   const char *why = absent_reason(n->domain, n->op_type);
-  if (row) claim_node(c, row);
+  if (row) claim_row(c, row);
   else if (registry_knows(n->domain, n->op_type)) claim_decline(c, "version %d of the operator is not supported", n->since);
   else claim_decline(c, "%s", why ? why : "the operator is not supported");
   for (size_t i = 0; i < n->n_attrs && !c->declined; i++)

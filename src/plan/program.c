@@ -146,9 +146,12 @@ program *program_new(graph *g, mx_device device, err *e) {
     ok = make_step(p, &steps[p->n_steps], &g->nodes[p->n_steps], e);
     p->n_steps++;
   }
-  if (ok && hold_constants(p, e) && keep_host_copies(p, e)) return p;
-  program_free(p);
-  return NULL;
+  if (!ok || !hold_constants(p, e) || !keep_host_copies(p, e)) {
+    program_free(p);
+    return NULL;
+  }
+  graph_let_go(g);
+  return p;
 }
 
 void program_free(program *p) {

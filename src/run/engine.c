@@ -14,6 +14,7 @@ struct engine {
   worker *worker;
   cpu_pool pool;  // the pool of the run in hand; one address for the session, since closures keep it
   counters count;
+  rewrite_counts rewrites;
 };
 
 struct kernel {
@@ -62,6 +63,7 @@ void engine_free(engine *en) {
 mx_device engine_device(const engine *en) { return en->device; }
 
 const counters *engine_counters(const engine *en) { return &en->count; }
+const rewrite_counts *engine_rewrites(const engine *en) { return &en->rewrites; }
 
 typedef struct build_job {
   engine *en;
@@ -73,7 +75,8 @@ typedef struct build_job {
 static void build_on_worker(void *arg) {
   build_job *j = arg;
   engine *en = j->en;
-  j->k->p = program_new(j->g, en->device, j->e);
+  if (rewrite_all(j->g, en->device, &en->o, &en->rewrites, j->e)) j->k->p = program_new(j->g, en->device, j->e);
+  else graph_free(j->g);
   if (j->k->p) j->k->c = compiled_new(j->k->p, &en->o, &en->count, &en->log, &en->pool, j->e);
 }
 

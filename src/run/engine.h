@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/opts.h"
 #include "plan/program.h"
+#include "rewrite/rewrite.h"
 #include "run/counters.h"
 #include "run/io.h"
 
@@ -15,6 +16,7 @@ engine *engine_new(const opts *o, log_sink log, err *e);
 void engine_free(engine *en);  // after all its kernels; NULL is fine
 mx_device engine_device(const engine *en);
 const counters *engine_counters(const engine *en);
+const rewrite_counts *engine_rewrites(const engine *en);
 
 kernel *engine_build(engine *en, graph *g, err *e);  // takes g, also on failure
 bool engine_run(engine *en, kernel *k, const run_io *io, err *e);

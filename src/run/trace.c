@@ -116,15 +116,18 @@ static mx_fn *trace_at(tracing *t, int64_t more, mx_spec *spec, err *e) {
   return mx_trace(body, t, spec, t->l->n_traced, trace_outputs(t->p, t->l), t->p->device, e);
 }
 
-// A step that is right at one size only would show at one of these.
-static bool grows(tracing *t, const mx_fn *f, mx_spec *spec, err *e) {
+// A step that is right at one size only would show at one of these. Gives the last trace, NULL with an error.
+static mx_fn *grown(tracing *t, const mx_fn *f, mx_spec *spec, err *e) {
   static const int64_t MORE[] = {1, 2, 5};
+  mx_fn *other = NULL;
   for (size_t k = 0; k < sizeof MORE / sizeof *MORE && err_ok(e); k++) {
-    mx_fn *other = trace_at(t, MORE[k], spec, e);
-    if (other) mx_fn_same(f, other, e);
     mx_fn_free(other);
+    other = trace_at(t, MORE[k], spec, e);
+    if (other) mx_fn_same(f, other, e);
   }
-  return err_ok(e);
+  if (err_ok(e)) return other;
+  mx_fn_free(other);
+  return NULL;
 }
 
 mx_fn *trace_program(program *p, const layout *l, const facts *f, const run_config *config, const run_io *io,
@@ -139,11 +142,14 @@ mx_fn *trace_program(program *p, const layout *l, const facts *f, const run_conf
   }
   mx_fn *fn = trace_at(&t, 0, spec, e);
   *what = WHY_TRACE;
-  if (fn && config->open && any_free(&t) && !grows(&t, fn, spec, e)) {
+  mx_fn *other = fn && config->open && any_free(&t) ? grown(&t, fn, spec, e) : NULL;
+  if (fn && !err_ok(e)) {
     *what = WHY_SIZE;
     mx_fn_free(fn);
     fn = NULL;
   }
+  if (fn) fn = mx_fn_join(fn, other, p->device);
+  mx_fn_free(other);
   mem_free(spec);
   return fn;
 }
