@@ -169,7 +169,10 @@ def failure(code: int, message: str, *arguments: str) -> None:
 
 def test_ops() -> None:
     rows = json.loads(cli("ops", "--json").stdout)
-    assert {"domain", "op_type", "since", "until", "traits"} <= rows[0].keys() and len(rows) > 150
+    keys = {"domain", "op_type", "since", "until", "types", "typed_in", "limits", "compiles", "by_value", "traits"}
+    assert keys == rows[0].keys() and len(rows) > 150
+    reshape = next(row for row in rows if row["op_type"] == "Reshape" and row["since"] == 5)
+    assert reshape["compiles"] == "general" and reshape["by_value"] == [1] and "int4" in reshape["types"] and reshape["limits"] is None
     table = cli("ops").stdout
     assert any(line.split()[:3] == ["ai.onnx", "Softmax", "1+"] for line in table.splitlines()), table[:400]
 

@@ -1,5 +1,5 @@
-"""Trained models and CNN topologies that packages carry: claimed whole, in one group, and the numbers of ONNX Runtime's CPU
-provider. Writes build/reports/models.json."""
+"""Trained models and CNN topologies that packages carry: claimed whole, in one group (ONNX Runtime's assignment and the provider's
+record both say so), and the numbers of ONNX Runtime's CPU provider. Writes build/reports/models.json."""
 from __future__ import annotations
 
 import json
@@ -11,9 +11,11 @@ import onnx
 import pytest
 
 import zoo_inputs as inputs
+from assignment import assignment_of, check_record, record_assignment
 from onnxruntime_ep_mlx.compare import EQUAL, difference
 from onnxruntime_ep_mlx.embed import packaged_file
-from onnxruntime_ep_mlx.sessions import open_cpu_session, open_mlx_session, record_with_id
+from onnxruntime_ep_mlx.registration import append_to_session_options
+from onnxruntime_ep_mlx.sessions import newest_record, newest_record_id, open_cpu_session, open_session, record_with_id, session_options
 
 REPORT = Path(__file__).resolve().parent.parent / "build" / "reports" / "models.json"
 LINES: dict[str, dict] = {}
@@ -27,7 +29,11 @@ class Pair:
     """One model on MLX and on ONNX Runtime's CPU provider; `feed` gives each its own state back."""
 
     def __init__(self, path: str):
-        self.mlx, record = open_mlx_session(path, {})
+        settings, before = record_assignment(session_options()), newest_record_id()
+        append_to_session_options(settings, {})
+        self.mlx = open_session(path, settings)
+        record, self.at = newest_record(before), assignment_of(self.mlx)
+        check_record(record, self.at)
         self.cpu, self.id = open_cpu_session(path), record["id"]
         self.nodes, self.claimed, self.groups, self.declined = (record[k] for k in ("nodes", "claimed", "groups", "declined"))
         self.worst, self.of_largest, self.runs = EQUAL, 0.0, 0
@@ -48,11 +54,12 @@ class Pair:
 
     def check(self, key: str, package: str, rounded: bool = False) -> None:
         LINES[key] = {"package": package, "nodes": self.nodes, "claimed": self.claimed, "groups": self.groups,
+                      "ort_nodes": self.at.nodes, "ort_claimed": self.at.mlx.total(), "ort_groups": self.at.groups,
                       "max_rel": self.worst.max_rel, "of_largest": self.of_largest, "rounded": rounded}
         REPORT.parent.mkdir(parents=True, exist_ok=True)
         REPORT.write_text(json.dumps(LINES, indent=1))
         assert self.claimed == self.nodes >= 1, self.declined
-        assert self.groups == 1
+        assert self.at.mlx.total() == self.at.nodes >= 1 and self.at.groups == self.groups == 1, self.at
         assert sum(record_with_id(self.id)["routes"].values()) == self.runs >= 1
         assert self.of_largest <= ROUNDED if rounded else self.worst.max_rel <= NEAR, (self.worst, self.of_largest)
 

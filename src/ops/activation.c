@@ -6,12 +6,6 @@
 #include "ops/numeric.h"
 #include "ops/op.h"
 
-static void claim_float(claim *c) { require_in_types(c, DTS_FLOAT64); }
-static void claim_numeric(claim *c) { require_in_types(c, DTS_NUMERIC); }
-
-// MLX's erf is float32-accurate for float64.
-static void claim_erf(claim *c) { require_in_types(c, DTS_FLOAT); }
-
 static mx zero_like(mx x) { return mx_scalar(x, 0); }
 static mx is_negative(mx x) { return mx_less(x, zero_like(x)); }
 static mx data(const op *o) { return f32_up(in(o, 0)); }
@@ -61,8 +55,6 @@ static const dtypes NARROW = DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_
 static bool whole(float v) { return fabsf(v) <= (float)SHRINK_LIMIT && v == truncf(v); }
 
 static void claim_shrink(claim *c) {
-  require_in_types(c, DTS_NUMERIC & ~DTYPE_BIT(DT_U64));
-  CLAIM_GOES_ON(c);
   if (dtype_in(in_type(c, 0), DTS_FLOAT64 | NARROW)) return;
   REQUIRE(c, whole(attr_f(c->n, "lambd", 0.5f)) && whole(attr_f(c->n, "bias", 0)),
           "%s data needs whole lambd and bias", dtype_name(in_type(c, 0)));
@@ -131,8 +123,7 @@ static mx gelu_tanh(mx x) {
 static void claim_gelu(claim *c) {
   const char *form = attr_s(c->n, "approximate", "none");
   REQUIRE(c, !strcmp(form, "none") || !strcmp(form, "tanh"), "approximate is '%s', not none or tanh", form);
-  if (form[0] == 't') claim_float(c);
-  else claim_erf(c);
+  if (form[0] != 't') require_types(c, 0, DTS_FLOAT);  // MLX's erf is float32-accurate for float64
 }
 
 static void gelu_op(op *o) {
@@ -185,8 +176,6 @@ static void clip_op(op *o) {
 static bool const_false(const tensor *t) { return t && t->type == DT_BOOL && t->bytes == 1 && !*(const uint8_t *)t->data; }
 
 static void claim_dropout(claim *c) {
-  require_types(c, 0, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   if (c->n->since < 7)
     REQUIRE(c, attr_i(c->n, "is_test", 0), "is_test is 0: training draws random numbers");
   else if (c->n->since >= 12)
@@ -202,31 +191,33 @@ static void dropout_op(op *o) {
 
 #define MS "com.microsoft"
 const op_row ops_activation[] = {
-    OP("", "Relu", 1, ANY, claim_numeric, relu_op, .traits = 0),
-    OP("", "LeakyRelu", 1, ANY, claim_float, leaky_relu_op, .traits = 0),
-    OP("", "PRelu", 1, ANY, claim_numeric, prelu_op, .traits = 0),
-    OP("", "ThresholdedRelu", 1, ANY, claim_float, thresholded_relu_op, .traits = 0),
-    OP("", "HardSigmoid", 1, ANY, claim_float, hard_sigmoid_op, .traits = 0),
-    OP("", "HardSwish", 14, ANY, claim_float, hard_swish_op, .traits = 0),
-    OP("", "Shrink", 9, ANY, claim_shrink, shrink_op, .traits = 0),
-    OP("", "Elu", 1, ANY, claim_float, elu_op, .traits = 0),
-    OP("", "Selu", 1, ANY, claim_float, selu_op, .traits = 0),
-    OP("", "Celu", 12, ANY, claim_float, celu_op, .traits = 0),
-    OP("", "Softplus", 1, ANY, claim_float, softplus_op, .traits = 0),
-    OP("", "Softsign", 1, ANY, claim_float, softsign_op, .traits = 0),
-    OP("", "Mish", 18, ANY, claim_float, mish_op, .traits = 0),
-    OP("", "Swish", 24, ANY, claim_float, swish_op, .traits = 0),
-    OP("", "SwiGLU", 28, ANY, claim_float, swiglu_op, .traits = 0),
-    OP("", "Gelu", 20, ANY, claim_gelu, gelu_op, .traits = 0),
-    OP("", "Clip", 1, ANY, claim_numeric, clip_op, .traits = 0),
-    OP("", "Dropout", 1, ANY, claim_dropout, dropout_op, .traits = OP_CHEAP),
-    OP(MS, "Gelu", 1, ANY, claim_gelu, gelu_op, .traits = 0),
-    OP(MS, "BiasGelu", 1, ANY, claim_erf, bias_gelu_op, .traits = 0),
-    OP(MS, "FastGelu", 1, ANY, claim_float, fast_gelu_op, .traits = 0),
-    OP(MS, "QuickGelu", 1, ANY, claim_float, quick_gelu_op, .traits = 0),
-    OP(MS, "ScaledSiLU", 1, ANY, claim_float, scaled_silu_op, .traits = 0),
-    OP(MS, "BiasSplitGelu", 1, ANY, claim_erf, bias_split_gelu_op, .traits = 0),
-    OP(MS, "BiasAdd", 1, ANY, claim_float, bias_add_op, .traits = 0),
-    OP(MS, "GatedAdd", 1, ANY, claim_float, gated_add_op, .traits = 0),
+    OP("", "Relu", 1, ANY, NULL, relu_op, .types = DTS_NUMERIC),
+    OP("", "LeakyRelu", 1, ANY, NULL, leaky_relu_op, .types = DTS_FLOAT64),
+    OP("", "PRelu", 1, ANY, NULL, prelu_op, .types = DTS_NUMERIC),
+    OP("", "ThresholdedRelu", 1, ANY, NULL, thresholded_relu_op, .types = DTS_FLOAT64),
+    OP("", "HardSigmoid", 1, ANY, NULL, hard_sigmoid_op, .types = DTS_FLOAT64),
+    OP("", "HardSwish", 14, ANY, NULL, hard_swish_op, .types = DTS_FLOAT64),
+    OP("", "Shrink", 9, ANY, claim_shrink, shrink_op, .types = DTS_NUMERIC & ~DTYPE_BIT(DT_U64),
+       .limits = "integers of 32 and 64 bits need a whole lambd and bias of at most 2^30"),
+    OP("", "Elu", 1, ANY, NULL, elu_op, .types = DTS_FLOAT64),
+    OP("", "Selu", 1, ANY, NULL, selu_op, .types = DTS_FLOAT64),
+    OP("", "Celu", 12, ANY, NULL, celu_op, .types = DTS_FLOAT64),
+    OP("", "Softplus", 1, ANY, NULL, softplus_op, .types = DTS_FLOAT64),
+    OP("", "Softsign", 1, ANY, NULL, softsign_op, .types = DTS_FLOAT64),
+    OP("", "Mish", 18, ANY, NULL, mish_op, .types = DTS_FLOAT64),
+    OP("", "Swish", 24, ANY, NULL, swish_op, .types = DTS_FLOAT64),
+    OP("", "SwiGLU", 28, ANY, NULL, swiglu_op, .types = DTS_FLOAT64),
+    OP("", "Gelu", 20, ANY, claim_gelu, gelu_op, .types = DTS_FLOAT64, .limits = "float64 with approximate=tanh only"),
+    OP("", "Clip", 1, ANY, NULL, clip_op, .types = DTS_NUMERIC),
+    OP("", "Dropout", 1, ANY, claim_dropout, dropout_op, .types = DTS_FLOAT64, .traits = OP_CHEAP,
+       .limits = "inference only: training_mode absent or constant false, is_test=1 before version 7"),
+    OP(MS, "Gelu", 1, ANY, NULL, gelu_op, .types = DTS_FLOAT),
+    OP(MS, "BiasGelu", 1, ANY, NULL, bias_gelu_op, .types = DTS_FLOAT),
+    OP(MS, "FastGelu", 1, ANY, NULL, fast_gelu_op, .types = DTS_FLOAT64),
+    OP(MS, "QuickGelu", 1, ANY, NULL, quick_gelu_op, .types = DTS_FLOAT64),
+    OP(MS, "ScaledSiLU", 1, ANY, NULL, scaled_silu_op, .types = DTS_FLOAT64, .typed_in = ALL_IN),
+    OP(MS, "BiasSplitGelu", 1, ANY, NULL, bias_split_gelu_op, .types = DTS_FLOAT),
+    OP(MS, "BiasAdd", 1, ANY, NULL, bias_add_op, .types = DTS_FLOAT64),
+    OP(MS, "GatedAdd", 1, ANY, NULL, gated_add_op, .types = DTS_FLOAT64),
     {0},
 };

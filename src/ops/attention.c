@@ -14,7 +14,6 @@ static const char *const known_attrs[] = {
 // ---- claiming -----------------------------------------------------------------------------------------------------------
 static void attention_claim_inputs(claim *c) {
   dtype q = in_type(c, A_Q), v = in_type(c, A_V);
-  require_types(c, A_Q, DTS_FLOAT64);
   require_types(c, A_K, DTYPE_BIT(q));
   require_types(c, A_V, DTS_FLOAT64);
   require_types(c, A_MASK, DTS_TENSOR);
@@ -199,4 +198,6 @@ static void attention(op *o) {
   out(o, 2, a.v);
 }
 
-const op_row ops_attention[] = {OP("", "Attention", 23, ANY, attention_claim, attention, .traits = OP_KV, .past_in = A_PAST_K, .present_out = 1), {0}};
+const op_row ops_attention[] = {OP("", "Attention", 23, ANY, attention_claim, attention, .types = DTS_FLOAT64,
+                                   .traits = OP_KV, .past_in = A_PAST_K, .present_out = 1,
+                                   .limits = "nonpad_kv_seqlen without a past only; a positive scale; a mask of rank 4 at most"), {0}};

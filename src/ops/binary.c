@@ -4,16 +4,9 @@
 #include "ops/numeric.h"
 #include "ops/op.h"
 
-static void claim_arithmetic(claim *c) { require_in_types(c, DTS_NUMERIC); }
-static void claim_float(claim *c) { require_in_types(c, DTS_FLOAT64); }
-static void claim_equal(claim *c) { require_in_types(c, DTS_TENSOR); }
-static void claim_int(claim *c) { require_in_types(c, DTS_INT); }
-static void claim_bool(claim *c) { require_in_types(c, DTS_BOOL); }
-
 static void claim_mod(claim *c) {
   int64_t fmod = attr_i(c->n, "fmod", 0);
   REQUIRE(c, fmod == 0 || fmod == 1, "attribute fmod is %lld, not 0 or 1", (long long)fmod);
-  claim_arithmetic(c);
 }
 
 // Up to version 6 the second operand broadcasts only when asked to, and then its axes match those of the first from
@@ -58,7 +51,6 @@ static void where_op(op *o) { out(o, 0, mx_where(in(o, 0), in(o, 1), in(o, 2)));
 static void claim_shift(claim *c) {
   const char *d = attr_s(c->n, "direction", "");
   REQUIRE(c, !strcmp(d, "LEFT") || !strcmp(d, "RIGHT"), "direction is '%s', not LEFT or RIGHT", d);
-  claim_int(c);
 }
 
 // A count outside [0, width) moves every bit out: 0 is left, or copies of the sign when a signed number goes right. MLX
@@ -80,8 +72,6 @@ static void shift_op(op *o) {
 
 // ---- Pow ------------------------------------------------------------------------------------------------------------------
 static void claim_pow(claim *c) {
-  require_in_types(c, DTS_NUMERIC);
-  CLAIM_GOES_ON(c);
   bool by_float = dtype_is_int(in_type(c, 0)) && dtype_is_float(in_type(c, 1));
   REQUIRE(c, !by_float || mx_has_dtype(c->device, DT_F64), "an integer to a float power needs float64");
 }
@@ -136,28 +126,29 @@ static void mean_op(op *o) {
 }
 
 const op_row ops_binary[] = {
-    OP("", "Add", 1, ANY, claim_arithmetic, add_op, .traits = 0),
-    OP("", "Sub", 1, ANY, claim_arithmetic, sub_op, .traits = 0),
-    OP("", "Mul", 1, ANY, claim_arithmetic, mul_op, .traits = 0),
-    OP("", "Div", 1, ANY, claim_arithmetic, div_op, .traits = 0),
-    OP("", "Mod", 10, ANY, claim_mod, mod_op, .traits = 0),
-    OP("", "Pow", 1, ANY, claim_pow, pow_op, .traits = 0),
-    OP("", "Equal", 1, ANY, claim_equal, equal_op, .traits = 0),
-    OP("", "Greater", 1, ANY, claim_arithmetic, greater_op, .traits = 0),
-    OP("", "GreaterOrEqual", 12, ANY, claim_arithmetic, greater_equal_op, .traits = 0),
-    OP("", "Less", 1, ANY, claim_arithmetic, less_op, .traits = 0),
-    OP("", "LessOrEqual", 12, ANY, claim_arithmetic, less_equal_op, .traits = 0),
-    OP("", "And", 1, ANY, claim_bool, and_op, .traits = 0),
-    OP("", "Or", 1, ANY, claim_bool, or_op, .traits = 0),
-    OP("", "Xor", 1, ANY, claim_bool, xor_op, .traits = 0),
-    OP("", "BitShift", 11, ANY, claim_shift, shift_op, .traits = 0),
-    OP("", "BitwiseAnd", 18, ANY, claim_int, bitwise_and_op, .traits = 0),
-    OP("", "BitwiseOr", 18, ANY, claim_int, bitwise_or_op, .traits = 0),
-    OP("", "BitwiseXor", 18, ANY, claim_int, bitwise_xor_op, .traits = 0),
-    OP("", "Max", 1, ANY, claim_arithmetic, max_op, .traits = 0),
-    OP("", "Min", 1, ANY, claim_arithmetic, min_op, .traits = 0),
-    OP("", "Sum", 1, ANY, claim_float, sum_op, .traits = 0),
-    OP("", "Mean", 1, ANY, claim_float, mean_op, .traits = 0),
-    OP("", "Where", 9, ANY, claim_equal, where_op, .traits = 0),
+    OP("", "Add", 1, ANY, NULL, add_op, .types = DTS_NUMERIC),
+    OP("", "Sub", 1, ANY, NULL, sub_op, .types = DTS_NUMERIC),
+    OP("", "Mul", 1, ANY, NULL, mul_op, .types = DTS_NUMERIC),
+    OP("", "Div", 1, ANY, NULL, div_op, .types = DTS_NUMERIC),
+    OP("", "Mod", 10, ANY, claim_mod, mod_op, .types = DTS_NUMERIC, .limits = "fmod is 0 or 1"),
+    OP("", "Pow", 1, ANY, claim_pow, pow_op, .types = DTS_NUMERIC, .typed_in = ALL_IN,
+       .limits = "on the GPU device no integer to a float power"),
+    OP("", "Equal", 1, ANY, NULL, equal_op, .types = DTS_TENSOR),
+    OP("", "Greater", 1, ANY, NULL, greater_op, .types = DTS_NUMERIC),
+    OP("", "GreaterOrEqual", 12, ANY, NULL, greater_equal_op, .types = DTS_NUMERIC),
+    OP("", "Less", 1, ANY, NULL, less_op, .types = DTS_NUMERIC),
+    OP("", "LessOrEqual", 12, ANY, NULL, less_equal_op, .types = DTS_NUMERIC),
+    OP("", "And", 1, ANY, NULL, and_op, .types = DTS_BOOL),
+    OP("", "Or", 1, ANY, NULL, or_op, .types = DTS_BOOL),
+    OP("", "Xor", 1, ANY, NULL, xor_op, .types = DTS_BOOL),
+    OP("", "BitShift", 11, ANY, claim_shift, shift_op, .types = DTS_INT, .limits = "direction is LEFT or RIGHT"),
+    OP("", "BitwiseAnd", 18, ANY, NULL, bitwise_and_op, .types = DTS_INT),
+    OP("", "BitwiseOr", 18, ANY, NULL, bitwise_or_op, .types = DTS_INT),
+    OP("", "BitwiseXor", 18, ANY, NULL, bitwise_xor_op, .types = DTS_INT),
+    OP("", "Max", 1, ANY, NULL, max_op, .types = DTS_NUMERIC),
+    OP("", "Min", 1, ANY, NULL, min_op, .types = DTS_NUMERIC),
+    OP("", "Sum", 1, ANY, NULL, sum_op, .types = DTS_FLOAT64),
+    OP("", "Mean", 1, ANY, NULL, mean_op, .types = DTS_FLOAT64),
+    OP("", "Where", 9, ANY, NULL, where_op, .types = DTS_TENSOR, .typed_in = IN(1)),
     {0},
 };

@@ -8,14 +8,12 @@ enum { DTS_CAST = DTS_TENSOR | DTS_NARROW };
 static const char *round_mode(const node *n) { return attr_s(n, "round_mode", "up"); }
 
 // MLX converts as C does: floats to integers toward zero, what does not fit wraps, NaN to true.
-static void claim_types(claim *c, dtypes set) {
-  require_types(c, 0, set);
-  CLAIM_GOES_ON(c);
+static void claim_target(claim *c, dtypes set) {
   REQUIRE(c, dtype_in(out_type(c, 0), set), "no conversion to type %s", dtype_name(out_type(c, 0)));
 }
 
 static void claim_cast(claim *c) {
-  claim_types(c, DTS_CAST);
+  claim_target(c, DTS_CAST);
   CLAIM_GOES_ON(c);
   if (out_type(c, 0) != DT_F8E8M0) return;
   const char *mode = round_mode(c->n);
@@ -23,7 +21,7 @@ static void claim_cast(claim *c) {
 }
 
 static void claim_bit_cast(claim *c) {
-  claim_types(c, DTS_TENSOR);
+  claim_target(c, DTS_TENSOR);
   CLAIM_GOES_ON(c);
   REQUIRE(c, dtype_size(in_type(c, 0)) == dtype_size(out_type(c, 0)), "types %s and %s differ in width",
           dtype_name(in_type(c, 0)), dtype_name(out_type(c, 0)));
@@ -52,12 +50,13 @@ static void cast_op(op *o) {
 static void identity_op(op *o) { out(o, 0, in(o, 0)); }
 static void bit_cast_op(op *o) { out(o, 0, mx_view(in(o, 0), want_type(o, 0))); }
 
-static void claim_identity(claim *c) { claim_types(c, DTS_CAST); }
-
 const op_row ops_cast[] = {
-    OP("", "Cast", 1, ANY, claim_cast, cast_op, .traits = OP_CHEAP | OP_NARROW),
-    OP("", "CastLike", 15, ANY, claim_cast, cast_op, .traits = OP_CHEAP | OP_NARROW),
-    OP("", "Identity", 1, ANY, claim_identity, identity_op, .traits = OP_CHEAP | OP_NARROW),
-    OP("", "BitCast", 26, ANY, claim_bit_cast, bit_cast_op, .traits = OP_CHEAP),
+    OP("", "Cast", 1, ANY, claim_cast, cast_op, .types = DTS_CAST, .traits = OP_CHEAP | OP_NARROW,
+       .limits = "no strings; to float8e8m0 by round_mode up, down or nearest"),
+    OP("", "CastLike", 15, ANY, claim_cast, cast_op, .types = DTS_CAST, .traits = OP_CHEAP | OP_NARROW,
+       .limits = "no strings; to float8e8m0 by round_mode up, down or nearest"),
+    OP("", "Identity", 1, ANY, NULL, identity_op, .types = DTS_CAST, .traits = OP_CHEAP | OP_NARROW),
+    OP("", "BitCast", 26, ANY, claim_bit_cast, bit_cast_op, .types = DTS_TENSOR, .traits = OP_CHEAP,
+       .limits = "between types of one width"),
     {0},
 };

@@ -51,8 +51,6 @@ static void relative_position_bias(op *o) {
   out(o, 0, mx_expand_dims(mx_take(by_distance, distance, 1), MXI(0)));
 }
 
-static void float_claim(claim *c) { require_types(c, 0, DTS_FLOAT); }
-
 // ---- GatedRelativePositionBias ----------------------------------------------------------------------------------------
 enum { GATED_QUERY, GATED_QUERY_BIAS, GATED_POSITIONS, GATED_WEIGHT, GATED_BIAS, GATED_SCALE, GATED_OFFSETS };
 
@@ -72,8 +70,6 @@ static void gated_position_bias(op *o) {
 }
 
 static void gated_claim(claim *c) {
-  float_claim(c);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, !has_in(c, GATED_OFFSETS), "the query comes without its padding");
   REQUIRE(c, in_rank(c, GATED_QUERY) < 0 || in_rank(c, GATED_QUERY) == 3, "the query has rank %d", in_rank(c, GATED_QUERY));
 }
@@ -144,9 +140,12 @@ static void restore_padding(op *o) {
 }
 
 const op_row ops_contrib_bert[] = {
-    OP("com.microsoft", "RelativePositionBias", 1, ANY, float_claim, relative_position_bias,
+    OP("com.microsoft", "RelativePositionBias", 1, ANY, NULL, relative_position_bias, .types = DTS_FLOAT,
        .host_in = IN(POSITION_QUERIES) | IN(POSITION_KEYS)),
-    OP("com.microsoft", "GatedRelativePositionBias", 1, ANY, gated_claim, gated_position_bias, .host_in = 0),
-    OP("com.microsoft", "RemovePadding", 1, ANY, float_claim, remove_padding, .host_in = IN(1), .traits = OP_NO_TRACE),
-    OP("com.microsoft", "RestorePadding", 1, ANY, float_claim, restore_padding, .host_in = IN(1), .traits = OP_CHEAP),
+    OP("com.microsoft", "GatedRelativePositionBias", 1, ANY, gated_claim, gated_position_bias, .types = DTS_FLOAT,
+       .limits = "no token_offset; a query of rank 3"),
+    OP("com.microsoft", "RemovePadding", 1, ANY, NULL, remove_padding, .types = DTS_FLOAT, .host_in = IN(1),
+       .traits = OP_NO_TRACE),
+    OP("com.microsoft", "RestorePadding", 1, ANY, NULL, restore_padding, .types = DTS_FLOAT, .host_in = IN(1),
+       .traits = OP_CHEAP),
     {0}};

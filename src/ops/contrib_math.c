@@ -14,10 +14,7 @@ static void is_all_finite(op *o) {
   out(o, 0, all ? all : mx_full(o->s, (mx_ints){0}, 1, DT_BOOL));
 }
 
-static void is_all_finite_claim(claim *c) { require_in_types(c, DTS_FLOAT64); }
-
 // ---- ReduceSumInteger, MulInteger -------------------------------------------------------------------------------------
-static const dtypes BYTES = DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U8);
 
 static void reduce_sum_integer(op *o) {
   mx x = mx_astype(in(o, 0), mx_dtype(in(o, 0)) == DT_U8 ? DT_U32 : DT_I32);
@@ -25,8 +22,6 @@ static void reduce_sum_integer(op *o) {
   if (axes.n == 0) axes = all_axes(mx_ndim(x));
   out(o, 0, mx_sum(x, axes, attr_i(o->n, "keepdims", 1) != 0));
 }
-
-static void reduce_sum_integer_claim(claim *c) { require_in_types(c, BYTES); }
 
 // (A - its zero point) times (B - its own); the zero points are scalars.
 static mx from_zero(op *o, size_t i) {
@@ -36,7 +31,6 @@ static mx from_zero(op *o, size_t i) {
 }
 
 static void mul_integer(op *o) { out(o, 0, mx_mul(from_zero(o, 0), from_zero(o, 2))); }
-static void mul_integer_claim(claim *c) { require_in_types(c, BYTES); }
 
 // ---- SampleOp, GemmFastGelu -------------------------------------------------------------------------------------------
 static void sample(op *o) { out(o, 0, in(o, 0)); }
@@ -49,15 +43,16 @@ static void gemm_fast_gelu(op *o) {
 }
 
 static void gemm_fast_gelu_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) != 0 && in_rank(c, 1) != 0, "an operand is a scalar");
 }
 
+enum { BYTES = DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U8) };
+
 const op_row ops_contrib_math[] = {
-    OP("com.microsoft", "IsAllFinite", 1, ANY, is_all_finite_claim, is_all_finite, .host_in = 0),
-    OP("com.microsoft", "ReduceSumInteger", 1, ANY, reduce_sum_integer_claim, reduce_sum_integer, .host_in = 0),
-    OP("com.microsoft", "MulInteger", 1, ANY, mul_integer_claim, mul_integer, .host_in = 0),
+    OP("com.microsoft", "IsAllFinite", 1, ANY, NULL, is_all_finite, .types = DTS_FLOAT64, .typed_in = ALL_IN),
+    OP("com.microsoft", "ReduceSumInteger", 1, ANY, NULL, reduce_sum_integer, .types = BYTES),
+    OP("com.microsoft", "MulInteger", 1, ANY, NULL, mul_integer, .types = BYTES),
     OP("com.microsoft", "SampleOp", 1, ANY, NULL, sample, .traits = OP_CHEAP),
-    OP("com.microsoft", "GemmFastGelu", 1, ANY, gemm_fast_gelu_claim, gemm_fast_gelu, .host_in = 0),
+    OP("com.microsoft", "GemmFastGelu", 1, ANY, gemm_fast_gelu_claim, gemm_fast_gelu, .types = DTS_FLOAT,
+       .limits = "no scalar operand"),
     {0}};

@@ -40,8 +40,6 @@ static void group_norm(op *o) { out(o, 0, grouped(o, f32_up(in(o, 0)))); }
 
 static void group_norm_claim(claim *c) {
   int64_t activation = attr_i(c->n, "activation", 0);
-  require_in_types(c, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, activation == 0 || activation == 1, "activation %lld", (long long)activation);
 }
 
@@ -81,8 +79,6 @@ static void bias_softmax(op *o) {
 }
 
 static void bias_softmax_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) != 0, "the data is a scalar");
 }
 
@@ -115,8 +111,6 @@ static void bitmask_bias_dropout(op *o) {
 }
 
 static void inference_claim(claim *c, size_t i) {
-  require_types(c, 0, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   const tensor *training = in_const(c, i);
   bool off = !has_in(c, i) || (training && training->data && training->bytes && !*(const uint8_t *)training->data);
   REQUIRE(c, off, "training_mode is not known to be false");
@@ -126,10 +120,16 @@ static void bias_dropout_claim(claim *c) { inference_claim(c, DROPOUT_TRAINING);
 static void bitmask_dropout_claim(claim *c) { inference_claim(c, BITMASK_TRAINING); }
 
 const op_row ops_contrib_norm[] = {
-    OP("com.microsoft", "GroupNorm", 1, ANY, group_norm_claim, group_norm, .host_in = 0),
-    OP("com.microsoft", "SkipGroupNorm", 1, ANY, skip_group_norm_claim, skip_group_norm, .host_in = 0),
-    OP("com.microsoft", "BiasSoftmax", 1, ANY, bias_softmax_claim, bias_softmax, .host_in = 0),
-    OP("com.microsoft", "BiasDropout", 1, ANY, bias_dropout_claim, bias_dropout, .host_in = 0),
-    OP("com.microsoft", "BitmaskBiasDropout", 1, ANY, bias_dropout_claim, bitmask_bias_dropout, .host_in = 0),
-    OP("com.microsoft", "BitmaskDropout", 1, ANY, bitmask_dropout_claim, bitmask_dropout, .host_in = 0),
+    OP("com.microsoft", "GroupNorm", 1, ANY, group_norm_claim, group_norm, .types = DTS_FLOAT, .typed_in = ALL_IN,
+       .limits = "activation is 0 or 1"),
+    OP("com.microsoft", "SkipGroupNorm", 1, ANY, skip_group_norm_claim, skip_group_norm, .types = DTS_FLOAT,
+       .typed_in = ALL_IN, .limits = "activation is 0 or 1; channels_last is 1"),
+    OP("com.microsoft", "BiasSoftmax", 1, ANY, bias_softmax_claim, bias_softmax, .types = DTS_FLOAT,
+       .limits = "no scalar data"),
+    OP("com.microsoft", "BiasDropout", 1, ANY, bias_dropout_claim, bias_dropout, .types = DTS_FLOAT64,
+       .limits = "inference only: training_mode absent or constant false"),
+    OP("com.microsoft", "BitmaskBiasDropout", 1, ANY, bias_dropout_claim, bitmask_bias_dropout, .types = DTS_FLOAT64,
+       .limits = "inference only: training_mode absent or constant false"),
+    OP("com.microsoft", "BitmaskDropout", 1, ANY, bitmask_dropout_claim, bitmask_dropout, .types = DTS_FLOAT64,
+       .limits = "inference only: training_mode absent or constant false"),
     {0}};

@@ -426,9 +426,10 @@ static void scan_8(op *o) {
 }
 
 const op_row ops_control[] = {
-    OP("", "If", 1, ANY, claim_if, run_if, .host_in = IN(0)),
-    OP("", "Loop", 1, ANY, claim_loop, loop, .host_in = IN(0) | IN(1)),
-    OP("", "Scan", 8, 8, claim_scan_8, scan_8, .host_in = IN(0)),
-    OP("", "Scan", 9, ANY, claim_scan, scan, .host_in = 0),
+    OP("", "If", 1, ANY, claim_if, run_if, .host_in = IN(0), .limits = "every node of its branches must be claimed"),
+    OP("", "Loop", 1, ANY, claim_loop, loop, .host_in = IN(0) | IN(1),
+       .limits = "every node of its body must be claimed"),
+    OP("", "Scan", 8, 8, claim_scan_8, scan_8, .host_in = IN(0), .limits = "every node of its body must be claimed"),
+    OP("", "Scan", 9, ANY, claim_scan, scan, .limits = "every node of its body must be claimed"),
     {0},
 };

@@ -9,7 +9,6 @@ static const char *const transpose_attrs[] = {"auto_pad", "dilations", "group", 
 static int64_t groups_of(const node *n) { return attr_i(n, "group", 1); }
 
 void convolution_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT);  // MLX sums float64 in float32 here
   spatial_claim(c);
   CLAIM_GOES_ON(c);
   int rank = in_rank(c, C_X);
@@ -218,8 +217,10 @@ static void conv_transpose(op *o) {
   if (y) out(o, 0, conv_channels_first(y));
 }
 
+// MLX sums float64 in float32 here.
 const op_row ops_conv[] = {
-    OP("", "Conv", 1, ANY, conv_claim, conv, .prepare = conv_prepare, .unprepare = conv_unprepare, .prepared_in = IN(C_W)),
-    OP("", "ConvTranspose", 1, ANY, transpose_claim, conv_transpose, .prepare = transposed_prepare,
-       .unprepare = conv_unprepare, .prepared_in = IN(C_W)),
+    OP("", "Conv", 1, ANY, conv_claim, conv, .types = DTS_FLOAT, .prepare = conv_prepare, .unprepare = conv_unprepare,
+       .prepared_in = IN(C_W), .limits = "1 to 3 spatial axes; no negative pads"),
+    OP("", "ConvTranspose", 1, ANY, transpose_claim, conv_transpose, .types = DTS_FLOAT, .prepare = transposed_prepare,
+       .unprepare = conv_unprepare, .prepared_in = IN(C_W), .limits = "1 to 3 spatial axes; no negative pads"),
     {0}};

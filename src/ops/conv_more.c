@@ -71,7 +71,6 @@ static void nhwc_conv(op *o) {
 
 // ---- NhwcMaxPool ----------------------------------------------------------------------------------------------------------------
 static void nhwc_pool_claim(claim *c) {
-  require_types(c, 0, DTS_FLOAT64 | DTS_INT);
   spatial_claim(c);
   CLAIM_GOES_ON(c);
   REQUIRE(c, attr_has(c->n, "kernel_shape"), "kernel_shape is missing");
@@ -88,7 +87,6 @@ static const char *const dynamic_attrs[] = {"auto_pad", "dilations", "group", "k
 
 static void dynamic_claim(claim *c) {
   require_known(c, dynamic_attrs);
-  require_types(c, F_X, DTS_FLOAT);
   CLAIM_GOES_ON(c);
   REQUIRE(c, has_in(c, F_W), "W is missing");
   spatial_claim(c);
@@ -124,7 +122,6 @@ typedef struct columns {
 
 static void col2im_claim(claim *c) {
   require_known(c, (const char *const[]){"dilations", "pads", "strides", NULL});
-  require_types(c, 0, DTS_FLOAT64);
 }
 
 static bool column_list(op *o, const char *name, int n, int least, int dflt, int *to) {
@@ -228,7 +225,6 @@ static void col2im(op *o) {
 // ---- MaxUnpool ----------------------------------------------------------------------------------------------------------------------
 static void unpool_claim(claim *c) {
   require_known(c, (const char *const[]){"kernel_shape", "pads", "strides", NULL});
-  require_types(c, 0, DTS_FLOAT64);
   spatial_claim(c);
   CLAIM_GOES_ON(c);
   REQUIRE(c, attr_has(c->n, "kernel_shape"), "kernel_shape is missing");
@@ -281,12 +277,18 @@ static void max_unpool(op *o) {
 #define MS "com.microsoft"
 #define PREPARED .prepare = conv_prepare, .unprepare = conv_unprepare, .prepared_in = IN(F_W)
 const op_row ops_conv_more[] = {
-    OP(MS, "FusedConv", 1, ANY, fused_claim, fused_conv, PREPARED),
-    OP(MS, "NhwcConv", 1, ANY, fused_claim, nhwc_conv, PREPARED),
-    OP(MS, "NhwcFusedConv", 1, ANY, fused_claim, nhwc_conv, PREPARED),
-    OP(MS, "NhwcMaxPool", 1, ANY, nhwc_pool_claim, nhwc_max_pool, .host_in = 0),
-    OP(MS, "ConvTransposeWithDynamicPads", 1, ANY, dynamic_claim, dynamic_transpose, .host_in = IN(2),
-       .prepare = transposed_prepare, .unprepare = conv_unprepare, .prepared_in = IN(F_W)),
-    OP("", "Col2Im", 18, ANY, col2im_claim, col2im, .host_in = IN(1) | IN(2)),
-    OP("", "MaxUnpool", 9, ANY, unpool_claim, max_unpool, .host_in = IN(1) | IN(2), .traits = OP_NO_TRACE),
+    OP(MS, "FusedConv", 1, ANY, fused_claim, fused_conv, .types = DTS_FLOAT, PREPARED,
+       .limits = "1 to 3 spatial axes; no negative pads; activation is Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid or Clip"),
+    OP(MS, "NhwcConv", 1, ANY, fused_claim, nhwc_conv, .types = DTS_FLOAT, PREPARED,
+       .limits = "1 to 3 spatial axes; no negative pads; activation is Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid or Clip"),
+    OP(MS, "NhwcFusedConv", 1, ANY, fused_claim, nhwc_conv, .types = DTS_FLOAT, PREPARED,
+       .limits = "1 to 3 spatial axes; no negative pads; activation is Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid or Clip"),
+    OP(MS, "NhwcMaxPool", 1, ANY, nhwc_pool_claim, nhwc_max_pool, .types = DTS_FLOAT64 | DTS_INT,
+       .limits = "1 to 3 spatial axes; no negative pads"),
+    OP(MS, "ConvTransposeWithDynamicPads", 1, ANY, dynamic_claim, dynamic_transpose, .types = DTS_FLOAT,
+       .host_in = IN(2), .prepare = transposed_prepare, .unprepare = conv_unprepare, .prepared_in = IN(F_W),
+       .limits = "1 to 3 spatial axes; no negative pads"),
+    OP("", "Col2Im", 18, ANY, col2im_claim, col2im, .types = DTS_FLOAT64, .host_in = IN(1) | IN(2)),
+    OP("", "MaxUnpool", 9, ANY, unpool_claim, max_unpool, .types = DTS_FLOAT64, .host_in = IN(1) | IN(2),
+       .traits = OP_NO_TRACE, .limits = "1 to 3 spatial axes; no negative pads"),
     {0}};

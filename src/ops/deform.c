@@ -9,7 +9,6 @@ enum { X, W, OFFSET, B, MASK };
 static void deform_claim(claim *c) {
   static const char *const known[] = {"dilations", "group", "kernel_shape", "offset_group", "pads", "strides", NULL};
   require_known(c, known);
-  require_in_types(c, DTS_FLOAT64);
   spatial_claim(c);
   CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, X) < 0 || in_rank(c, X) == 4, "rank %d", in_rank(c, X));
@@ -90,5 +89,6 @@ static void deform_conv(op *o) {
 }
 
 const op_row ops_deform[] = {
-    OP("", "DeformConv", 19, ANY, deform_claim, deform_conv, .host_in = 0),
+    OP("", "DeformConv", 19, ANY, deform_claim, deform_conv, .types = DTS_FLOAT64,
+       .limits = "2 spatial axes; no negative pads"),
     {0}};

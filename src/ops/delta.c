@@ -175,7 +175,6 @@ static const char *const net_attrs[] = {"beta_activation", "chunk_size", "gate_a
 static void net_claim(claim *c) {
   require_known(c, net_attrs);
   dtype t = in_type(c, N_Q);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   require_types(c, N_K, DTYPE_BIT(t));
   require_types(c, N_V, DTYPE_BIT(t));
   for (size_t i = N_DECAY; i <= N_DT_BIAS; i++) require_types(c, i, DTYPE_BIT(DT_F32));
@@ -243,7 +242,6 @@ static void varlen_conv(op *o) {
 static void varlen_claim(claim *c) {
   require_known(c, (const char *const[]){"activation", "dilation", "state_update_capacity", NULL});
   dtype t = in_type(c, V_X);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   for (size_t i = V_W; i <= V_STATE; i++) require_types(c, i, DTYPE_BIT(i == V_STARTS ? DT_I32 : t));
   CLAIM_GOES_ON(c);
   const char *a = attr_s(c->n, "activation", "none");
@@ -255,6 +253,9 @@ static void varlen_claim(claim *c) {
 
 #define MS "com.microsoft"
 const op_row ops_delta[] = {
-    OP(MS, "GatedDeltaNet", 1, ANY, net_claim, gated_delta_net, .host_in = IN(N_STARTS), .traits = OP_KV),
-    OP(MS, "VarlenCausalConvWithState", 1, ANY, varlen_claim, varlen_conv, .host_in = IN(V_STARTS), .traits = OP_NO_TRACE),
+    OP(MS, "GatedDeltaNet", 1, ANY, net_claim, gated_delta_net, .types = DTS_FLOAT, .host_in = IN(N_STARTS),
+       .traits = OP_KV,
+       .limits = "update_rule is linear, gated, delta or gated_delta; gate_activation is none or qwen; no compact state updates"),
+    OP(MS, "VarlenCausalConvWithState", 1, ANY, varlen_claim, varlen_conv, .types = DTS_FLOAT, .host_in = IN(V_STARTS),
+       .traits = OP_NO_TRACE, .limits = "activation is none, silu or swish; no compact state updates"),
     {0}};

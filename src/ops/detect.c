@@ -20,8 +20,6 @@ typedef struct suppression {
 
 static void suppress_claim(claim *c) {
   require_known(c, (const char *const[]){"center_point_box", NULL});
-  require_types(c, 0, DTYPE_BIT(DT_F32));
-  require_types(c, 1, DTYPE_BIT(DT_F32));
   int64_t center = attr_i(c->n, "center_point_box", 0);
   REQUIRE(c, center == 0 || center == 1, "center_point_box %lld", (long long)center);
 }
@@ -160,8 +158,6 @@ static mx warped(op *o, const float *cost, size_t m, size_t n) {
   return result ? result : mx_fail(o->s, ERR_NO_MEMORY, "out of memory for a path");
 }
 
-static void time_warping_claim(claim *c) { require_types(c, 0, DTYPE_BIT(DT_F32)); }
-
 static void time_warping(op *o) {
   mx x = in(o, 0);
   int rank = mx_ndim(x);
@@ -175,7 +171,6 @@ static void time_warping(op *o) {
 
 // ---- UnfoldTensor, ExpandDims, TorchEmbedding -----------------------------------------------------------------------------------
 static void unfold_claim(claim *c) {
-  require_types(c, 0, DTS_TENSOR);
   int64_t size = attr_i(c->n, "size", -1), step = attr_i(c->n, "step", 1);
   REQUIRE(c, size > 0 && size < 1 << 30 && step > 0 && step < 1 << 30, "size %lld, step %lld", (long long)size, (long long)step);
   REQUIRE(c, in_rank(c, 0) != 0 && in_rank(c, 0) < MX_MAX_RANK, "rank %d", in_rank(c, 0));
@@ -224,10 +219,13 @@ static void embedding(op *o) {
 
 #define MS "com.microsoft"
 const op_row ops_detect[] = {
-    OP("", "NonMaxSuppression", 10, ANY, suppress_claim, non_max_suppression, .host_in = IN(0) | IN(1) | IN(2) | IN(3) | IN(4),
+    OP("", "NonMaxSuppression", 10, ANY, suppress_claim, non_max_suppression, .types = DTYPE_BIT(DT_F32),
+       .host_in = IN(0) | IN(1) | IN(2) | IN(3) | IN(4), .traits = OP_NO_TRACE, .limits = "center_point_box is 0 or 1"),
+    OP(MS, "DynamicTimeWarping", 1, ANY, NULL, time_warping, .types = DTYPE_BIT(DT_F32), .host_in = IN(0),
        .traits = OP_NO_TRACE),
-    OP(MS, "DynamicTimeWarping", 1, ANY, time_warping_claim, time_warping, .host_in = IN(0), .traits = OP_NO_TRACE),
-    OP(MS, "UnfoldTensor", 1, ANY, unfold_claim, unfold, .host_in = 0),
-    OP(MS, "ExpandDims", 1, ANY, expand_claim, expand, .host_in = IN(1), .traits = OP_CHEAP),
+    OP(MS, "UnfoldTensor", 1, ANY, unfold_claim, unfold, .types = DTS_TENSOR,
+       .limits = "data of rank 1 to 9; size and step below 2^30"),
+    OP(MS, "ExpandDims", 1, ANY, expand_claim, expand, .host_in = IN(1), .traits = OP_CHEAP,
+       .limits = "data of rank 9 at most"),
     OP(MS, "TorchEmbedding", 1, ANY, NULL, embedding, .index_in = IN(1), .traits = OP_CHEAP),
     {0}};

@@ -22,8 +22,6 @@ static bool read_equation(const node *n, char equation[EINSUM_MAX]) {
 
 static void einsum_claim(claim *c) {
   char equation[EINSUM_MAX];
-  require_in_types(c, DTS_FLOAT64 | DTS_WIDE_INT);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, read_equation(c->n, equation), "the equation is empty, too long or holds more than letters");
   REQUIRE(c, c->n->n_in <= OPERANDS, "%zu operands", c->n->n_in);
 }
@@ -226,4 +224,5 @@ static void einsum(op *o) {
   out(o, 0, mx_einsum(o->s, equation, xs, o->n->n_in));
 }
 
-const op_row ops_einsum[] = {OP("", "Einsum", 12, ANY, einsum_claim, einsum, .host_in = 0), {0}};
+const op_row ops_einsum[] = {OP("", "Einsum", 12, ANY, einsum_claim, einsum, .types = DTS_FLOAT64 | DTS_WIDE_INT,
+                                .limits = "16 operands at most; an equation of letters"), {0}};

@@ -67,8 +67,6 @@ enum {
 };
 
 static void range_claim(claim *c) {
-  require_in_types(c, DTS_RANGE);
-  CLAIM_GOES_ON(c);
   int64_t stash = attr_i(c->n, "stash_type", DT_F32);
   REQUIRE(c, !dtype_in(in_type(c, 0), DTS_F16_BF16) || stash == DT_F32 || stash == DT_F64,
           "stash_type %lld is neither float nor double", (long long)stash);
@@ -147,9 +145,12 @@ static void eye_like(op *o) {
 }
 
 const op_row ops_fill[] = {
-    OP("", "Constant", 1, ANY, constant_claim, constant, .traits = OP_CHEAP),
-    OP("", "ConstantOfShape", 9, ANY, constant_of_shape_claim, constant_of_shape, .host_in = IN(0), .traits = OP_CHEAP),
-    OP("", "Range", 11, ANY, range_claim, range, .host_in = IN(0) | IN(1) | IN(2), .traits = OP_CHEAP),
-    OP("com.microsoft", "Range", 1, ANY, range_claim, range, .host_in = IN(0) | IN(1) | IN(2), .traits = OP_CHEAP),
-    OP("", "EyeLike", 9, ANY, eye_like_claim, eye_like, .traits = OP_CHEAP),
+    OP("", "Constant", 1, ANY, constant_claim, constant, .traits = OP_CHEAP, .limits = "no string, no sparse value"),
+    OP("", "ConstantOfShape", 9, ANY, constant_of_shape_claim, constant_of_shape, .host_in = IN(0), .traits = OP_CHEAP,
+       .limits = "value is a tensor of one element"),
+    OP("", "Range", 11, ANY, range_claim, range, .types = DTS_RANGE, .host_in = IN(0) | IN(1) | IN(2),
+       .traits = OP_CHEAP, .limits = "stash_type of float16 and bfloat16 is float or double"),
+    OP("com.microsoft", "Range", 1, ANY, range_claim, range, .types = DTS_RANGE, .host_in = IN(0) | IN(1) | IN(2),
+       .traits = OP_CHEAP, .limits = "stash_type of float16 and bfloat16 is float or double"),
+    OP("", "EyeLike", 9, ANY, eye_like_claim, eye_like, .traits = OP_CHEAP, .limits = "data of rank 2"),
     {0}};

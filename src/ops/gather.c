@@ -152,10 +152,13 @@ static void reverse_sequence(op *o) {
 }
 
 const op_row ops_gather[] = {
-    OP("", "Gather", 1, ANY, rank_claim, gather, .index_in = IN(1), .traits = OP_CHEAP),
-    OP("", "GatherElements", 11, ANY, rank_claim, gather_elements, .index_in = IN(1), .traits = OP_CHEAP),
-    OP("", "GatherND", 11, ANY, rank_claim, gather_nd, .index_in = IN(1), .traits = OP_CHEAP),
-    OP("com.microsoft", "GatherND", 1, ANY, rank_claim, gather_nd, .index_in = IN(1), .traits = OP_CHEAP),
+    OP("", "Gather", 1, ANY, rank_claim, gather, .index_in = IN(1), .traits = OP_CHEAP, .limits = "no scalar data"),
+    OP("", "GatherElements", 11, ANY, rank_claim, gather_elements, .index_in = IN(1), .traits = OP_CHEAP,
+       .limits = "no scalar data"),
+    OP("", "GatherND", 11, ANY, rank_claim, gather_nd, .index_in = IN(1), .traits = OP_CHEAP, .limits = "no scalar data"),
+    OP("com.microsoft", "GatherND", 1, ANY, rank_claim, gather_nd, .index_in = IN(1), .traits = OP_CHEAP,
+       .limits = "no scalar data"),
     OP("", "OneHot", 9, ANY, NULL, one_hot, .host_in = IN(1), .traits = OP_CHEAP),
-    OP("", "ReverseSequence", 10, ANY, reverse_claim, reverse_sequence, .host_in = IN(1), .traits = OP_CHEAP),
+    OP("", "ReverseSequence", 10, ANY, reverse_claim, reverse_sequence, .host_in = IN(1), .traits = OP_CHEAP,
+       .limits = "time_axis and batch_axis are 0 and 1, either way"),
     {0}};

@@ -13,7 +13,6 @@ static const char *const gqa_attrs[] = {
 // ---- claiming -----------------------------------------------------------------------------------------------------------
 static void gqa_claim_types(claim *c) {
   dtype t = in_type(c, G_Q);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "the query has type %s", dtype_name(t));
   REQUIRE(c, !has_in(c, G_K_SCALE) && !has_in(c, G_V_SCALE), "a quantised cache");
   for (size_t i = G_K; i <= G_K_NORM; i++)
     if (i != G_LENGTHS && i != G_TOTAL && i != G_POSITIONS)
@@ -444,7 +443,8 @@ static void gqa(op *o) {
   mem_free(p);
 }
 
-const op_row ops_gqa[] = {OP("com.microsoft", "GroupQueryAttention", 1, ANY, gqa_claim, gqa,
+const op_row ops_gqa[] = {OP("com.microsoft", "GroupQueryAttention", 1, ANY, gqa_claim, gqa, .types = DTS_FLOAT,
                              .host_in = IN(G_LENGTHS) | IN(G_TOTAL) | IN(G_POSITIONS), .traits = OP_KV,
-                             .past_in = G_PAST_K, .present_out = 1),
+                             .past_in = G_PAST_K, .present_out = 1,
+                             .limits = "no quantised cache; no output of the products; inputs of rank 3; a window needs causal"),
                           {0}};

@@ -7,7 +7,6 @@
 
 static void streams_claim(claim *c) {
   dtype t = in_type(c, 0);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   require_in_types(c, DTYPE_BIT(t));
   CLAIM_GOES_ON(c);
   int64_t n = attr_i(c->n, "num_branches", 0);
@@ -114,8 +113,12 @@ static void engram_claim(claim *c) {
 
 #define MS "com.microsoft"
 const op_row ops_hyper[] = {
-    OP(MS, "BranchwiseRMSNorm", 1, ANY, streams_claim, branchwise_norm, .host_in = 0),
-    OP(MS, "HyperConnectionPreMix", 1, ANY, streams_claim, pre_mix, .host_in = 0),
-    OP(MS, "HyperConnectionPostMix", 1, ANY, streams_claim, post_mix, .host_in = 0),
-    OP(MS, "EngramGate", 1, ANY, engram_claim, engram_gate, .host_in = 0),
+    OP(MS, "BranchwiseRMSNorm", 1, ANY, streams_claim, branchwise_norm, .types = DTS_FLOAT,
+       .limits = "all inputs of one type"),
+    OP(MS, "HyperConnectionPreMix", 1, ANY, streams_claim, pre_mix, .types = DTS_FLOAT,
+       .limits = "all inputs of one type"),
+    OP(MS, "HyperConnectionPostMix", 1, ANY, streams_claim, post_mix, .types = DTS_FLOAT,
+       .limits = "all inputs of one type"),
+    OP(MS, "EngramGate", 1, ANY, engram_claim, engram_gate, .types = DTS_FLOAT,
+       .limits = "all inputs of one type; gated_value_normed needs conv_norm_scale"),
     {0}};

@@ -2,8 +2,6 @@
 #include "ops/index.h"
 #include "ops/numeric.h"
 
-static void float_claim(claim *c) { require_in_types(c, DTS_FLOAT64); }
-
 static double alpha_of(const node *n, float dflt) { return (double)attr_f(n, "alpha", dflt); }
 static double beta_of(const node *n, float dflt) { return (double)attr_f(n, "beta", dflt); }
 
@@ -19,15 +17,11 @@ static void parametric_softplus(op *o) {
 }
 
 static void slopes_claim(claim *c) {
-  float_claim(c);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, attr_has(c->n, "alpha") && attr_has(c->n, "beta"), "alpha or beta is missing");
 }
 
 // ---- images: [N, C, H, W] ---------------------------------------------------------------------------------------------------
 static void image_claim(claim *c) {
-  float_claim(c);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) == 4, "rank %d", in_rank(c, 0));
 }
 
@@ -92,19 +86,27 @@ static void mean_variance_norm(op *o) {
 static void has_element(op *o) { out(o, 0, mx_full(o->s, (mx_ints){0}, in(o, 0) != NULL, DT_BOOL)); }
 static void get_element(op *o) { out(o, 0, in(o, 0)); }
 
-static bool is_tensor(const claim *c) { return has_in(c, 0) && mx_has_dtype(c->device, in_type(c, 0)); }
+static void get_claim(claim *c) {
+  REQUIRE(c, in_type(c, 0) != DT_NONE, "the input is an optional, which stays on the host");
+  REQUIRE(c, mx_has_dtype(c->device, in_type(c, 0)), "input 0 has type %s", dtype_name(in_type(c, 0)));
+}
 
-static void has_claim(claim *c) { REQUIRE(c, !has_in(c, 0) || is_tensor(c), "the input is an optional, which stays on the host"); }
-static void get_claim(claim *c) { REQUIRE(c, is_tensor(c), "the input is an optional, which stays on the host"); }
+static void has_claim(claim *c) {
+  if (has_in(c, 0)) get_claim(c);
+}
 
 const op_row ops_legacy[] = {
-    OP("", "Affine", 1, ANY, float_claim, affine, .host_in = 0),
-    OP("", "Crop", 1, ANY, crop_claim, crop, .traits = OP_CHEAP),
-    OP("", "ImageScaler", 1, ANY, scaler_claim, image_scaler, .host_in = 0),
-    OP("", "MeanVarianceNormalization", 1, 8, image_claim, mean_variance_norm, .host_in = 0),
-    OP("", "ParametricSoftplus", 1, ANY, slopes_claim, parametric_softplus, .host_in = 0),
-    OP("", "Scale", 1, ANY, float_claim, scale, .host_in = 0),
-    OP("", "ScaledTanh", 1, ANY, slopes_claim, scaled_tanh, .host_in = 0),
-    OP("", "OptionalGetElement", 15, ANY, get_claim, get_element, .traits = OP_CHEAP | OP_ANY_TYPE),
-    OP("", "OptionalHasElement", 15, ANY, has_claim, has_element, .traits = OP_CHEAP | OP_ANY_TYPE),
+    OP("", "Affine", 1, ANY, NULL, affine, .types = DTS_FLOAT64),
+    OP("", "Crop", 1, ANY, crop_claim, crop, .types = DTS_FLOAT64, .traits = OP_CHEAP, .limits = "data of rank 4"),
+    OP("", "ImageScaler", 1, ANY, scaler_claim, image_scaler, .types = DTS_FLOAT64, .limits = "data of rank 4"),
+    OP("", "MeanVarianceNormalization", 1, 8, image_claim, mean_variance_norm, .types = DTS_FLOAT64,
+       .limits = "data of rank 4"),
+    OP("", "ParametricSoftplus", 1, ANY, slopes_claim, parametric_softplus, .types = DTS_FLOAT64,
+       .limits = "alpha and beta are given"),
+    OP("", "Scale", 1, ANY, NULL, scale, .types = DTS_FLOAT64),
+    OP("", "ScaledTanh", 1, ANY, slopes_claim, scaled_tanh, .types = DTS_FLOAT64, .limits = "alpha and beta are given"),
+    OP("", "OptionalGetElement", 15, ANY, get_claim, get_element, .traits = OP_CHEAP | OP_ANY_TYPE,
+       .limits = "tensors only, no optionals"),
+    OP("", "OptionalHasElement", 15, ANY, has_claim, has_element, .traits = OP_CHEAP | OP_ANY_TYPE,
+       .limits = "tensors only, no optionals"),
     {0}};

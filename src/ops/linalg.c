@@ -7,7 +7,6 @@
 #include "ops/numeric.h"
 
 static void square_claim(claim *c) {
-  require_types(c, 0, DTS_FLOAT64);
   int rank = in_rank(c, 0);
   REQUIRE(c, rank < 0 || rank >= 2, "rank %d", rank);
 }
@@ -113,7 +112,6 @@ enum { LARGE = 1 << 24 };
 
 static void distance_claim(claim *c) {
   require_known(c, (const char *const[]){"metric", NULL});
-  require_in_types(c, DTS_FLOAT64);
   const char *metric = attr_s(c->n, "metric", "sqeuclidean");
   REQUIRE(c, !strcmp(metric, "euclidean") || !strcmp(metric, "sqeuclidean"), "metric '%s'", metric);
 }
@@ -143,7 +141,10 @@ static void cdist(op *o) {
 }
 
 const op_row ops_linalg[] = {
-    OP("", "Det", 11, ANY, square_claim, det, .host_in = IN(0), .traits = OP_NO_TRACE),
-    OP("com.microsoft", "Inverse", 1, ANY, square_claim, inverse, .host_in = IN(0), .traits = OP_NO_TRACE),
-    OP("com.microsoft", "CDist", 1, ANY, distance_claim, cdist, .host_in = 0),
+    OP("", "Det", 11, ANY, square_claim, det, .types = DTS_FLOAT64, .host_in = IN(0), .traits = OP_NO_TRACE,
+       .limits = "matrices: rank 2 or more"),
+    OP("com.microsoft", "Inverse", 1, ANY, square_claim, inverse, .types = DTS_FLOAT64, .host_in = IN(0),
+       .traits = OP_NO_TRACE, .limits = "matrices: rank 2 or more"),
+    OP("com.microsoft", "CDist", 1, ANY, distance_claim, cdist, .types = DTS_FLOAT64,
+       .limits = "metric is euclidean or sqeuclidean"),
     {0}};

@@ -38,7 +38,6 @@ static void claim_window(claim *c) {
 
 static void claim_like(claim *c, size_t n) {
   dtype t = in_type(c, 0);
-  if (!dtype_in(t, DTS_FLOAT)) claim_decline(c, "input 0 has type %s", dtype_name(t));
   for (size_t i = 1; i < n; i++) require_types(c, i, DTYPE_BIT(t));
 }
 
@@ -136,7 +135,6 @@ static void linear_claim(claim *c) {
   static const char *const rules[] = {"linear", "gated", "delta", "gated_delta"};
   require_known(c, linear_attrs);
   dtype t = in_type(c, L_Q);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   for (size_t i = L_K; i <= L_BETA; i++) require_types(c, i, i == L_PAST ? DTS_FLOAT : DTYPE_BIT(t));
   claim_window(c);
   CLAIM_GOES_ON(c);
@@ -255,7 +253,6 @@ static void attention_gate(op *o) {
 
 static void gate_claim(claim *c) {
   dtype t = in_type(c, 0);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   require_types(c, 1, DTYPE_BIT(DT_F32));
   require_types(c, 2, DTYPE_BIT(DT_F32));
   require_types(c, 3, DTYPE_BIT(t));
@@ -291,10 +288,16 @@ static void gated_norm_claim(claim *c) {
 }
 
 const op_row ops_linear_attn[] = {
-    OP("", "LinearAttention", 27, ANY, linear_claim, linear_attention, .host_in = 0, .traits = OP_KV),
-    OP("com.microsoft", "LinearAttention", 1, ANY, linear_claim, linear_attention, .host_in = 0, .traits = OP_KV),
-    OP("", "CausalConvWithState", 27, ANY, causal_claim, causal_conv, .host_in = 0),
-    OP("com.microsoft", "CausalConvWithState", 1, ANY, causal_claim, causal_conv, .host_in = 0),
-    OP("com.microsoft", "LinearAttentionGate", 1, ANY, gate_claim, attention_gate, .host_in = 0),
-    OP("com.microsoft", "GatedRMSNorm", 1, ANY, gated_norm_claim, gated_rms_norm, .host_in = 0),
+    OP("", "LinearAttention", 27, ANY, linear_claim, linear_attention, .types = DTS_FLOAT, .traits = OP_KV,
+       .limits = "update_rule is linear, gated, delta or gated_delta; state_window of 8 at most"),
+    OP("com.microsoft", "LinearAttention", 1, ANY, linear_claim, linear_attention, .types = DTS_FLOAT, .traits = OP_KV,
+       .limits = "update_rule is linear, gated, delta or gated_delta; state_window of 8 at most"),
+    OP("", "CausalConvWithState", 27, ANY, causal_claim, causal_conv, .types = DTS_FLOAT,
+       .limits = "ndim is 1; activation is none, silu or swish; state_window of 8 at most"),
+    OP("com.microsoft", "CausalConvWithState", 1, ANY, causal_claim, causal_conv, .types = DTS_FLOAT,
+       .limits = "ndim is 1; activation is none, silu or swish; state_window of 8 at most"),
+    OP("com.microsoft", "LinearAttentionGate", 1, ANY, gate_claim, attention_gate, .types = DTS_FLOAT,
+       .limits = "A_log and dt_bias are float32; the output beta needs b"),
+    OP("com.microsoft", "GatedRMSNorm", 1, ANY, gated_norm_claim, gated_rms_norm, .types = DTS_FLOAT,
+       .limits = "activation is silu, swish or sigmoid"),
     {0}};

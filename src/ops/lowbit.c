@@ -16,7 +16,6 @@ static const float nf4[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f,
 
 static void bnb_claim(claim *c) {
   require_known(c, bnb_attrs);
-  require_types(c, B_X, DTS_FLOAT);
   require_types(c, B_Q, DTYPE_BIT(DT_U8));
   require_types(c, B_ABSMAX, DTS_FLOAT);
   CLAIM_GOES_ON(c);
@@ -72,6 +71,8 @@ static void bnb(op *o) {
   else out(o, 0, mx_linear(x, w, NULL));
 }
 
-const op_row ops_lowbit[] = {OP("com.microsoft", "MatMulBnb4", 1, ANY, bnb_claim, bnb, .prepare = bnb_prepare,
-                                .unprepare = bnb_unprepare, .prepared_in = IN(B_Q) | IN(B_ABSMAX)),
+const op_row ops_lowbit[] = {OP("com.microsoft", "MatMulBnb4", 1, ANY, bnb_claim, bnb, .types = DTS_FLOAT,
+                                .prepare = bnb_prepare, .unprepare = bnb_unprepare,
+                                .prepared_in = IN(B_Q) | IN(B_ABSMAX),
+                                .limits = "constant weights and absmax; blocks of a power of two of 16 or more"),
                              {0}};

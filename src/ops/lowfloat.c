@@ -87,7 +87,6 @@ static void block_claim(claim *c) {
   bool fp4 = is_fp4(c->n);
   dtype t = in_type(c, LF_A);
   require_known(c, (const char *const[]){"block_size", NULL});
-  REQUIRE(c, dtype_in(t, DTS_F16_BF16), "input 0 has type %s", dtype_name(t));
   require_types(c, LF_B, DTYPE_BIT(fp4 ? DT_U8 : DT_F8E4M3FN));
   require_types(c, LF_SCALE, DTYPE_BIT(fp4 ? DT_U8 : DT_F32));
   require_types(c, LF_SCALE2, DTYPE_BIT(DT_F32));
@@ -123,7 +122,6 @@ static void gemm_float8(op *o) {
 
 static void gemm_claim(claim *c) {
   require_known(c, (const char *const[]){"activation", "alpha", "beta", "dtype", "transA", "transB", NULL});
-  require_types(c, G_A, DTS_FLOAT | DTS_FP8);
   require_types(c, G_B, DTS_FLOAT | DTS_FP8);
   require_types(c, G_C, DTS_FLOAT);
   CLAIM_GOES_ON(c);
@@ -135,9 +133,11 @@ static void gemm_claim(claim *c) {
 
 #define MS "com.microsoft"
 const op_row ops_lowfloat[] = {
-    OP(MS, "MatMulBlockQuantizedFp4Weight", 1, ANY, block_claim, block_product, .prepare = block_prepare,
-       .unprepare = block_unprepare, .prepared_in = IN(LF_B) | IN(LF_SCALE)),
-    OP(MS, "MatMulBlockQuantizedFp8Weight", 1, ANY, block_claim, block_product, .traits = OP_NARROW, .prepare = block_prepare,
-       .unprepare = block_unprepare, .prepared_in = IN(LF_B) | IN(LF_SCALE)),
-    OP(MS, "GemmFloat8", 1, ANY, gemm_claim, gemm_float8, .traits = OP_NARROW),
+    OP(MS, "MatMulBlockQuantizedFp4Weight", 1, ANY, block_claim, block_product, .types = DTS_F16_BF16,
+       .prepare = block_prepare, .unprepare = block_unprepare, .prepared_in = IN(LF_B) | IN(LF_SCALE)),
+    OP(MS, "MatMulBlockQuantizedFp8Weight", 1, ANY, block_claim, block_product, .types = DTS_F16_BF16,
+       .traits = OP_NARROW, .prepare = block_prepare, .unprepare = block_unprepare,
+       .prepared_in = IN(LF_B) | IN(LF_SCALE)),
+    OP(MS, "GemmFloat8", 1, ANY, gemm_claim, gemm_float8, .types = DTS_FLOAT | DTS_FP8, .traits = OP_NARROW,
+       .limits = "activation is NONE or RELU; no scale of the output"),
     {0}};

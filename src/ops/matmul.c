@@ -32,14 +32,9 @@ mx matmul_int(op *o, mx x, mx y) {
 }
 
 // ---- MatMul -------------------------------------------------------------------------------------------------------------
-static void claim_operands(claim *c, dtypes set) {
-  require_types(c, 0, set);
-  require_types(c, 1, set);
-  CLAIM_GOES_ON(c);
+static void claim_operands(claim *c) {
   REQUIRE(c, in_rank(c, 0) && in_rank(c, 1), "an operand is a scalar");
 }
-
-static void matmul_claim(claim *c) { claim_operands(c, DTS_FLOAT64 | DTS_WIDE_INT); }
 
 static mx product(op *o, mx x, mx y) {
   if (!mx_ndim(x) || !mx_ndim(y)) return op_fail(o, "an operand is a scalar");
@@ -57,7 +52,7 @@ static const char *const fused_attrs[] = {"alpha", "transA", "transB", "transBat
 
 static void fused_claim(claim *c) {
   require_known(c, fused_attrs);
-  claim_operands(c, DTS_FLOAT64);
+  claim_operands(c);
 }
 
 // batch: the first axis holds rows (or columns) and the batch lies between; it goes behind the batch.
@@ -104,8 +99,6 @@ static void gemm_claim_ranks(claim *c) {
 
 static void gemm_claim(claim *c) {
   require_known(c, gemm_attrs);
-  require_in_types(c, DTS_FLOAT64 | DTS_WIDE_INT);
-  CLAIM_GOES_ON(c);
   float alpha = attr_f(c->n, "alpha", 1), beta = attr_f(c->n, "beta", 1);
   REQUIRE(c, dtype_is_float(in_type(c, 0)) || (alpha == 1 && beta == 1), "integers with an alpha or beta other than 1");
   gemm_claim_ranks(c);
@@ -162,8 +155,6 @@ static const activation *activation_of(const node *n) {
 
 static void fused_gemm_claim(claim *c) {
   require_known(c, fused_gemm_attrs);
-  require_in_types(c, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   const char *name = attr_s(c->n, "activation", "");
   REQUIRE(c, !*name || activation_of(c->n), "activation '%s'", name);
   gemm_claim_ranks(c);
@@ -181,7 +172,7 @@ static const char *const fused_activation_attrs[] = {"alpha", "transA", "transB"
 
 static void fused_activation_claim(claim *c) {
   require_known(c, fused_activation_attrs);
-  claim_operands(c, DTS_FLOAT);
+  claim_operands(c);
   CLAIM_GOES_ON(c);
   REQUIRE(c, activation_of(c->n), "activation '%s'", attr_s(c->n, "activation", ""));
 }
@@ -189,7 +180,6 @@ static void fused_activation_claim(claim *c) {
 static void fused_activation(op *o) { out(o, 0, activation_of(o->n)->apply(o, fused_product(o))); }
 
 // ---- MatMulInteger16 --------------------------------------------------------------------------------------------------------
-static void matmul_integer16_claim(claim *c) { claim_operands(c, DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16)); }
 
 static void matmul_integer16(op *o) {
   dtype t = want_type(o, 0) == DT_U32 ? DT_U32 : DT_I32;  // the same bits
@@ -197,11 +187,16 @@ static void matmul_integer16(op *o) {
 }
 
 const op_row ops_matmul[] = {
-    OP("", "MatMul", 1, ANY, matmul_claim, matmul, .host_in = 0),
-    OP("", "Gemm", 1, ANY, gemm_claim, gemm, .host_in = 0),
-    OP("com.microsoft", "FusedMatMul", 1, ANY, fused_claim, fused, .host_in = 0),
-    OP("com.microsoft", "TransposeMatMul", 1, ANY, fused_claim, fused, .host_in = 0),
-    OP("com.microsoft", "FusedMatMulActivation", 1, ANY, fused_activation_claim, fused_activation, .host_in = 0),
-    OP("com.microsoft", "FusedGemm", 1, ANY, fused_gemm_claim, fused_gemm, .host_in = 0),
-    OP("com.microsoft", "MatMulInteger16", 1, ANY, matmul_integer16_claim, matmul_integer16, .host_in = 0),
+    OP("", "MatMul", 1, ANY, claim_operands, matmul, .types = DTS_FLOAT64 | DTS_WIDE_INT, .limits = "no scalar operand"),
+    OP("", "Gemm", 1, ANY, gemm_claim, gemm, .types = DTS_FLOAT64 | DTS_WIDE_INT,
+       .limits = "integers with alpha and beta 1 only; matrices of rank 2"),
+    OP("com.microsoft", "FusedMatMul", 1, ANY, fused_claim, fused, .types = DTS_FLOAT64, .limits = "no scalar operand"),
+    OP("com.microsoft", "TransposeMatMul", 1, ANY, fused_claim, fused, .types = DTS_FLOAT64,
+       .limits = "no scalar operand"),
+    OP("com.microsoft", "FusedMatMulActivation", 1, ANY, fused_activation_claim, fused_activation, .types = DTS_FLOAT,
+       .limits = "no scalar operand; activation is Relu, Sigmoid, Tanh, LeakyRelu or HardSigmoid"),
+    OP("com.microsoft", "FusedGemm", 1, ANY, fused_gemm_claim, fused_gemm, .types = DTS_FLOAT,
+       .limits = "matrices of rank 2; activation is Relu, Sigmoid, Tanh, LeakyRelu or HardSigmoid"),
+    OP("com.microsoft", "MatMulInteger16", 1, ANY, claim_operands, matmul_integer16,
+       .types = DTYPE_BIT(DT_U16) | DTYPE_BIT(DT_I16), .typed_in = IN(0) | IN(1), .limits = "no scalar operand"),
     {0}};

@@ -26,7 +26,6 @@ static bool heads_ok(claim *c) {
 
 static void types_like(claim *c, const size_t *inputs, size_t n) {
   dtype t = in_type(c, 0);
-  if (!dtype_in(t, DTS_FLOAT)) claim_decline(c, "input 0 has type %s", dtype_name(t));
   for (size_t i = 0; i < n; i++) require_types(c, inputs[i], DTYPE_BIT(t));
 }
 
@@ -365,9 +364,12 @@ static void microsoft_attention(op *o) {
 }
 
 const op_row ops_mha[] = {
-    OP("com.microsoft", "MultiHeadAttention", 1, ANY, mha_claim, multi_head_attention, .host_in = IN(M_PAST_LENGTH),
-       .traits = OP_KV, .past_in = M_PAST_K, .present_out = 1),
+    OP("com.microsoft", "MultiHeadAttention", 1, ANY, mha_claim, multi_head_attention, .types = DTS_FLOAT,
+       .host_in = IN(M_PAST_LENGTH), .traits = OP_KV, .past_in = M_PAST_K, .present_out = 1,
+       .limits = "no beam search; no output of the products; unidirectional with as many keys as queries only"),
     OP("com.microsoft", "DecoderMaskedMultiHeadAttention", 1, ANY, decoder_claim, decoder_masked_attention,
-       .host_in = IN(D_PAST_LENGTH), .traits = OP_KV, .past_in = D_PAST_K, .present_out = 1),
-    OP("com.microsoft", "Attention", 1, ANY, attention_claim, microsoft_attention, .host_in = 0, .traits = OP_KV),
+       .types = DTS_FLOAT, .host_in = IN(D_PAST_LENGTH), .traits = OP_KV, .past_in = D_PAST_K, .present_out = 1,
+       .limits = "no beam search; no packed inputs; no output of the products; a past shares its buffer"),
+    OP("com.microsoft", "Attention", 1, ANY, attention_claim, microsoft_attention, .types = DTS_FLOAT, .traits = OP_KV,
+       .limits = "no do_rotary; no shared buffer of the past; no mask of rank 4; queries as wide as keys"),
     {0}};

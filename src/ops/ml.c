@@ -51,8 +51,6 @@ mx ml_post_apply(mx scores, ml_post post) {
 
 // ---- inputs, attributes, labels -------------------------------------------------------------------------------------
 void ml_rows_claim(claim *c) {
-  require_types(c, 0, DTS_ML);
-  CLAIM_GOES_ON(c);
   int rank = in_rank(c, 0);
   REQUIRE(c, rank < 0 || rank == 1 || rank == 2, "the input has rank %d, not 1 or 2", rank);
 }

@@ -318,8 +318,12 @@ static void svm_classifier_claim(claim *c) {
 }
 
 const op_row ops_ml_linear[] = {
-    OP("ai.onnx.ml", "LinearRegressor", 1, ANY, linear_regressor_claim, linear_regressor, .host_in = 0),
-    OP("ai.onnx.ml", "LinearClassifier", 1, ANY, linear_classifier_claim, linear_classifier, .host_in = 0),
-    OP("ai.onnx.ml", "SVMRegressor", 1, ANY, svm_regressor_claim, svm_regressor, .host_in = 0),
-    OP("ai.onnx.ml", "SVMClassifier", 1, ANY, svm_classifier_claim, svm_classifier, .host_in = 0),
+    OP("ai.onnx.ml", "LinearRegressor", 1, ANY, linear_regressor_claim, linear_regressor, .types = DTS_ML,
+       .limits = "rows: rank 1 or 2"),
+    OP("ai.onnx.ml", "LinearClassifier", 1, ANY, linear_classifier_claim, linear_classifier, .types = DTS_ML,
+       .limits = "rows: rank 1 or 2; integer labels; PROBIT with more than two classes only"),
+    OP("ai.onnx.ml", "SVMRegressor", 1, ANY, svm_regressor_claim, svm_regressor, .types = DTS_ML,
+       .limits = "rows: rank 1 or 2; no post_transform"),
+    OP("ai.onnx.ml", "SVMClassifier", 1, ANY, svm_classifier_claim, svm_classifier, .types = DTS_ML,
+       .limits = "rows: rank 1 or 2; integer labels; probabilities of two classes only"),
     {0}};

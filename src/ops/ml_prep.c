@@ -8,8 +8,6 @@
 #include "ops/ml.h"
 #include "ops/numeric.h"
 
-static void ml_types(claim *c) { require_types(c, 0, DTS_ML); }
-
 // ---- ArrayFeatureExtractor ------------------------------------------------------------------------------------------
 static void extract(op *o) {
   mx x = in(o, 0), at = in(o, 1);
@@ -33,8 +31,6 @@ static void binarizer(op *o) {
 }
 
 static void binarizer_claim(claim *c) {
-  ml_types(c);
-  CLAIM_GOES_ON(c);
   float t = attr_f(c->n, "threshold", 0);
   REQUIRE(c, dtype_is_float(in_type(c, 0)) || fabsf(t) < 2e9f, "an integer input with threshold %g", (double)t);
 }
@@ -67,8 +63,6 @@ static void feature_vectorizer(op *o) {
 static void feature_vectorizer_claim(claim *c) {
   size_t n = 0;
   const int64_t *widths = attr_ints(c->n, "inputdimensions", &n);
-  require_in_types(c, DTS_ML);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, n > 0 && n == c->n->n_in, "%zu inputdimensions for %zu inputs", n, c->n->n_in);
   for (size_t i = 0; i < n; i++) {
     REQUIRE(c, widths[i] >= 0 && widths[i] < 1 << 28, "inputdimension %lld", (long long)widths[i]);
@@ -101,8 +95,6 @@ static void imputer(op *o) {
 }
 
 static void imputer_claim(claim *c) {
-  ml_types(c);
-  CLAIM_GOES_ON(c);
   size_t floats = 0, ints = 0;
   attr_floats(c->n, "imputed_value_floats", &floats);
   const int64_t *v = attr_ints(c->n, "imputed_value_int64s", &ints);
@@ -129,8 +121,6 @@ static void scaler_claim(claim *c) {
   size_t offsets = 0, scales = 0;
   attr_floats(c->n, "offset", &offsets);
   attr_floats(c->n, "scale", &scales);
-  ml_types(c);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, offsets > 0 && offsets == scales, "%zu offsets and %zu scales", offsets, scales);
   REQUIRE(c, in_rank(c, 0) != 0, "the input is a scalar");
 }
@@ -178,8 +168,6 @@ static void one_hot_encoder(op *o) {
 static void one_hot_encoder_claim(claim *c) {
   size_t n = 0;
   attr_ints(c->n, "cats_int64s", &n);
-  ml_types(c);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, n > 0 && n < 1u << 28, "there are no integer categories");
   REQUIRE(c, in_rank(c, 0) < MX_MAX_RANK, "the output would have rank %d", in_rank(c, 0) + 1);
 }
@@ -247,10 +235,11 @@ static bool keys_differ(const table *k) {
   return true;
 }
 
+enum { DTS_LABEL = DTS_ML | DTYPE_BIT(DT_I16) };
+
 static void label_encoder_claim(claim *c) {
   table k = keys_of(c->n), v = values_of(c->n);
-  dtypes set = DTYPE_BIT(DT_F32) | DTYPE_BIT(DT_F64) | DTYPE_BIT(DT_I64) | DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I16);
-  REQUIRE(c, dtype_in(k.type, set) && dtype_in(v.type, set), "keys and values are not both numbers");
+  REQUIRE(c, dtype_in(k.type, DTS_LABEL) && dtype_in(v.type, DTS_LABEL), "keys and values are not both numbers");
   REQUIRE(c, k.n == v.n && k.n > 0, "%zu keys and %zu values", k.n, v.n);
   REQUIRE(c, k.n <= 4096, "%zu keys are too many to compare with each", k.n);
   REQUIRE(c, keys_differ(&k), "a key is there twice");
@@ -259,12 +248,18 @@ static void label_encoder_claim(claim *c) {
 }
 
 const op_row ops_ml_prep[] = {
-    OP("ai.onnx.ml", "ArrayFeatureExtractor", 1, ANY, ml_types, extract, .index_in = IN(1), .traits = OP_CHEAP),
-    OP("ai.onnx.ml", "Binarizer", 1, ANY, binarizer_claim, binarizer, .host_in = 0),
-    OP("ai.onnx.ml", "FeatureVectorizer", 1, ANY, feature_vectorizer_claim, feature_vectorizer, .traits = OP_CHEAP),
-    OP("ai.onnx.ml", "Imputer", 1, ANY, imputer_claim, imputer, .host_in = 0),
-    OP("ai.onnx.ml", "LabelEncoder", 2, ANY, label_encoder_claim, label_encoder, .host_in = 0),
-    OP("ai.onnx.ml", "Normalizer", 1, ANY, normalizer_claim, normalizer, .host_in = 0),
-    OP("ai.onnx.ml", "OneHotEncoder", 1, ANY, one_hot_encoder_claim, one_hot_encoder, .traits = OP_NO_TRACE),
-    OP("ai.onnx.ml", "Scaler", 1, ANY, scaler_claim, scaler, .host_in = 0),
+    OP("ai.onnx.ml", "ArrayFeatureExtractor", 1, ANY, NULL, extract, .types = DTS_ML, .index_in = IN(1),
+       .traits = OP_CHEAP),
+    OP("ai.onnx.ml", "Binarizer", 1, ANY, binarizer_claim, binarizer, .types = DTS_ML,
+       .limits = "integers need a threshold below 2e9"),
+    OP("ai.onnx.ml", "FeatureVectorizer", 1, ANY, feature_vectorizer_claim, feature_vectorizer, .types = DTS_ML,
+       .typed_in = ALL_IN, .traits = OP_CHEAP, .limits = "rows: rank 1 or 2"),
+    OP("ai.onnx.ml", "Imputer", 1, ANY, imputer_claim, imputer, .types = DTS_ML,
+       .limits = "no scalar; imputed values of the input's kind"),
+    OP("ai.onnx.ml", "LabelEncoder", 2, ANY, label_encoder_claim, label_encoder, .types = DTS_LABEL,
+       .limits = "numbers to numbers; at most 4096 keys, no key twice"),
+    OP("ai.onnx.ml", "Normalizer", 1, ANY, normalizer_claim, normalizer, .types = DTS_ML, .limits = "rows: rank 1 or 2"),
+    OP("ai.onnx.ml", "OneHotEncoder", 1, ANY, one_hot_encoder_claim, one_hot_encoder, .types = DTS_ML,
+       .traits = OP_NO_TRACE, .limits = "integer categories; rank 9 at most"),
+    OP("ai.onnx.ml", "Scaler", 1, ANY, scaler_claim, scaler, .types = DTS_ML, .limits = "no scalar"),
     {0}};

@@ -225,11 +225,11 @@ static void two_class_claim(claim *c, const forest *f) {
   REQUIRE(c, ml_post_of(c->n) != POST_PROBIT, "PROBIT of the score of two classes");
 }
 
+enum { DTS_TREE = DTS_ML | DTYPE_BIT(DT_F16) };
+
 static void tree_claim(claim *c) {
   bool classes = !strcmp(c->n->op_type, "TreeEnsembleClassifier");
   char why[160];
-  require_types(c, 0, DTS_ML | DTYPE_BIT(DT_F16));
-  CLAIM_GOES_ON(c);
   int rank = in_rank(c, 0);
   REQUIRE(c, rank < 0 || rank == 1 || rank == 2, "the input has rank %d, not 1 or 2", rank);
   bool whole = !strcmp(c->n->op_type, "TreeEnsemble");
@@ -249,7 +249,10 @@ static void tree_claim(claim *c) {
 
 #define TREE .prepare = tree_prepare, .unprepare = tree_unprepare
 const op_row ops_ml_tree[] = {
-    OP("ai.onnx.ml", "TreeEnsembleRegressor", 1, 4, tree_claim, tree_regressor, TREE),
-    OP("ai.onnx.ml", "TreeEnsembleClassifier", 1, 4, tree_claim, tree_classifier, TREE),
-    OP("ai.onnx.ml", "TreeEnsemble", 5, ANY, tree_claim, tree_regressor, TREE),
+    OP("ai.onnx.ml", "TreeEnsembleRegressor", 1, 4, tree_claim, tree_regressor, .types = DTS_TREE, TREE,
+       .limits = "rows: rank 1 or 2; at most 512 levels"),
+    OP("ai.onnx.ml", "TreeEnsembleClassifier", 1, 4, tree_claim, tree_classifier, .types = DTS_TREE, TREE,
+       .limits = "rows: rank 1 or 2; at most 512 levels; integer labels; two classes with votes for one of them only"),
+    OP("ai.onnx.ml", "TreeEnsemble", 5, ANY, tree_claim, tree_regressor, .types = DTS_TREE, TREE,
+       .limits = "rows: rank 1 or 2; at most 512 levels; post_transform is not SOFTMAX or LOGISTIC"),
     {0}};

@@ -53,8 +53,6 @@ static void claim_common(claim *c) {
 
 static void moe_claim(claim *c) {
   require_known(c, moe_attrs);
-  require_in_types(c, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   for (int l = 0; l < LAYERS; l++) {
     int rank = in_rank(c, plain_layers[l].w);
     REQUIRE(c, rank < 0 || rank == 3, "weights of rank %d", rank);
@@ -102,7 +100,6 @@ static void claim_layer(claim *c, int l) {
 
 static void qmoe_claim(claim *c) {
   require_known(c, qmoe_attrs);
-  require_types(c, M_X, DTS_FLOAT);
   require_types(c, M_ROUTER, DTS_FLOAT);
   require_types(c, M_ROUTER_WEIGHTS, DTS_FLOAT);
   CLAIM_GOES_ON(c);
@@ -359,7 +356,10 @@ static void moe(op *o) {
 }
 
 const op_row ops_moe[] = {
-    OP("com.microsoft", "MoE", 1, ANY, moe_claim, moe, .traits = OP_NO_TRACE),
-    OP("com.microsoft", "QMoE", 1, ANY, qmoe_claim, moe, .traits = OP_NO_TRACE, .prepare = qmoe_prepare, .unprepare = unpack_all,
-       .prepared_in = IN(2) | IN(3) | IN(4) | IN(5) | IN(6) | IN(7) | IN(8) | IN(9) | IN(10) | IN(11) | IN(12) | IN(13)),
+    OP("com.microsoft", "MoE", 1, ANY, moe_claim, moe, .types = DTS_FLOAT, .traits = OP_NO_TRACE,
+       .limits = "activation_type is relu, gelu, silu, swiglu or identity; no use_sparse_mixer"),
+    OP("com.microsoft", "QMoE", 1, ANY, qmoe_claim, moe, .types = DTS_FLOAT, .traits = OP_NO_TRACE,
+       .prepare = qmoe_prepare, .unprepare = unpack_all,
+       .prepared_in = IN(2) | IN(3) | IN(4) | IN(5) | IN(6) | IN(7) | IN(8) | IN(9) | IN(10) | IN(11) | IN(12) | IN(13),
+       .limits = "constant weights of 2, 4 or 8 bits; quant_type is int; activation_type is relu, gelu, silu, swiglu or identity; no use_sparse_mixer"),
     {0}};

@@ -83,7 +83,6 @@ static void nbits_claim_groups(claim *c, int64_t k) {
 
 static void nbits_claim(claim *c) {
   require_known(c, nbits_attrs);
-  require_types(c, NB_X, DTS_FLOAT);
   require_types(c, NB_Q, DTYPE_BIT(DT_U8));
   require_types(c, NB_SCALES, DTS_FLOAT);
   require_types(c, NB_ZEROS, DTS_FLOAT | DTYPE_BIT(DT_U8));
@@ -188,7 +187,6 @@ static void gbq_claim_4bit(claim *c, int64_t gather) {
 
 static void gbq_claim(claim *c) {
   require_known(c, gbq_attrs);
-  require_types(c, GB_DATA, DTYPE_BIT(DT_U8) | DTS_4BIT);
   require_types(c, GB_INDICES, DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64));
   require_types(c, GB_SCALES, DTS_FLOAT);
   CLAIM_GOES_ON(c);
@@ -319,8 +317,11 @@ static void gbq(op *o) {
 }
 
 const op_row ops_nbits[] = {
-    OP("com.microsoft", "MatMulNBits", 1, ANY, nbits_claim, nbits, .prepare = nbits_prepare, .unprepare = nbits_unprepare,
-       .prepared_in = IN(NB_Q) | IN(NB_SCALES) | IN(NB_ZEROS) | IN(NB_BIAS)),
-    OP("com.microsoft", "GatherBlockQuantized", 1, ANY, gbq_claim, gbq, .traits = OP_ANY_TYPE, .prepare = gbq_prepare,
-       .unprepare = gbq_unprepare, .prepared_in = IN(GB_DATA) | IN(GB_ZEROS)),
+    OP("com.microsoft", "MatMulNBits", 1, ANY, nbits_claim, nbits, .types = DTS_FLOAT, .prepare = nbits_prepare,
+       .unprepare = nbits_unprepare, .prepared_in = IN(NB_Q) | IN(NB_SCALES) | IN(NB_ZEROS) | IN(NB_BIAS),
+       .limits = "constant weights of 2, 4 or 8 bits; blocks of a power of two of 16 or more"),
+    OP("com.microsoft", "GatherBlockQuantized", 1, ANY, gbq_claim, gbq, .types = DTYPE_BIT(DT_U8) | DTS_4BIT,
+       .traits = OP_ANY_TYPE, .prepare = gbq_prepare, .unprepare = gbq_unprepare,
+       .prepared_in = IN(GB_DATA) | IN(GB_ZEROS),
+       .limits = "blocks of a power of two of 16 or more; 4-bit data constant, not gathered along its last axis; uint8 along the first"),
     {0}};

@@ -43,8 +43,6 @@ static void fused_claim(claim *c) {
   require_known(c, attrs);
   int64_t bits = attr_i(c->n, "bits", 4), block = attr_i(c->n, "block_size", 0), k = attr_i(c->n, "K", 0);
   const char *act = attr_s(c->n, "activation", "");
-  require_types(c, F_X, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   require_types(c, F_SKIP, DTYPE_BIT(in_type(c, F_X)));
   require_types(c, F_NORM, DTYPE_BIT(in_type(c, F_X)));
   CLAIM_GOES_ON(c);
@@ -126,8 +124,10 @@ static void fused(op *o) {
 
 #define PACKED(i) (IN(F_FIRST + 3 * (i)) | IN(F_FIRST + 3 * (i) + 1) | IN(F_FIRST + 3 * (i) + 2))
 const op_row ops_nbits_fused[] = {
-    OP("com.microsoft", "MatMulNBitsMlp", 1, ANY, fused_claim, fused, .prepare = fused_prepare, .unprepare = fused_unprepare,
-       .prepared_in = PACKED(0) | PACKED(1)),
-    OP("com.microsoft", "MatMulNBitsQkv", 1, ANY, fused_claim, fused, .prepare = fused_prepare, .unprepare = fused_unprepare,
-       .prepared_in = PACKED(0) | PACKED(1) | PACKED(2)),
+    OP("com.microsoft", "MatMulNBitsMlp", 1, ANY, fused_claim, fused, .types = DTS_FLOAT, .prepare = fused_prepare,
+       .unprepare = fused_unprepare, .prepared_in = PACKED(0) | PACKED(1),
+       .limits = "constant weights of 2, 4 or 8 bits; blocks of a power of two of 16 or more; activation is silu"),
+    OP("com.microsoft", "MatMulNBitsQkv", 1, ANY, fused_claim, fused, .types = DTS_FLOAT, .prepare = fused_prepare,
+       .unprepare = fused_unprepare, .prepared_in = PACKED(0) | PACKED(1) | PACKED(2),
+       .limits = "constant weights of 2, 4 or 8 bits; blocks of a power of two of 16 or more"),
     {0}};

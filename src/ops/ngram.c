@@ -62,7 +62,6 @@ static void ngram_repeat_block(op *o) {
 
 static void block_claim(claim *c) {
   require_types(c, BLOCK_IDS, DTYPE_BIT(DT_I64));
-  require_types(c, BLOCK_SCORES, DTYPE_BIT(DT_F32));
   CLAIM_GOES_ON(c);
   REQUIRE(c, attr_i(c->n, "ngram_size", 0) > 0, "ngram_size %lld", (long long)attr_i(c->n, "ngram_size", 0));
 }
@@ -127,8 +126,6 @@ static void bifurcation_detector(op *o) {
 }
 
 static void fork_claim(claim *c) {
-  require_in_types(c, DTYPE_BIT(DT_I64));
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) == 1, "tokens of rank %d", in_rank(c, 0));
   REQUIRE(c, attr_i(c->n, "min_ngram_size", 1) > 0, "min_ngram_size %lld", (long long)attr_i(c->n, "min_ngram_size", 1));
 }
@@ -158,14 +155,12 @@ static void murmur_hash(op *o) {
   out(o, 0, want_type(o, 0) == DT_I32 ? mx_view(h, DT_I32) : h);
 }
 
-static void murmur_claim(claim *c) {
-  require_types(c, 0, DTS_WIDE_INT | DTYPE_BIT(DT_F32) | DTYPE_BIT(DT_F64));
-}
-
 #define MS "com.microsoft"
 const op_row ops_ngram[] = {
-    OP(MS, "NGramRepeatBlock", 1, ANY, block_claim, ngram_repeat_block, .host_in = IN(BLOCK_IDS), .traits = OP_NO_TRACE),
-    OP(MS, "BifurcationDetector", 1, ANY, fork_claim, bifurcation_detector, .host_in = IN(0) | IN(1) | IN(2) | IN(3),
-       .traits = OP_NO_TRACE),
-    OP(MS, "MurmurHash3", 1, ANY, murmur_claim, murmur_hash, .host_in = 0),
+    OP(MS, "NGramRepeatBlock", 1, ANY, block_claim, ngram_repeat_block, .types = DTYPE_BIT(DT_F32),
+       .typed_in = IN(BLOCK_SCORES), .host_in = IN(BLOCK_IDS), .traits = OP_NO_TRACE, .limits = "a positive ngram_size"),
+    OP(MS, "BifurcationDetector", 1, ANY, fork_claim, bifurcation_detector, .types = DTYPE_BIT(DT_I64),
+       .typed_in = ALL_IN, .host_in = IN(0) | IN(1) | IN(2) | IN(3), .traits = OP_NO_TRACE,
+       .limits = "tokens of rank 1; a positive min_ngram_size"),
+    OP(MS, "MurmurHash3", 1, ANY, NULL, murmur_hash, .types = DTS_WIDE_INT | DTYPE_BIT(DT_F32) | DTYPE_BIT(DT_F64)),
     {0}};

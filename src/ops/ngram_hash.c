@@ -89,7 +89,6 @@ static void ngram_hash(op *o) {
 static void hash_claim(claim *c) {
   dtype t = in_type(c, H_IDS);
   int64_t grams = attr_i(c->n, "max_ngram_size", 0), heads = attr_i(c->n, "n_head_per_ngram", 0);
-  REQUIRE(c, t == DT_I32 || t == DT_I64, "input 0 has type %s", dtype_name(t));
   require_in_types(c, DTYPE_BIT(t) | DTYPE_BIT(DT_I32));
   CLAIM_GOES_ON(c);
   REQUIRE(c, grams >= 2 && grams <= GRAMS_MAX, "max_ngram_size %lld", (long long)grams);
@@ -179,6 +178,9 @@ static void varlen_claim(claim *c) {
 
 #define MS "com.microsoft"
 const op_row ops_ngram_hash[] = {
-    OP(MS, "NGramHashMapping", 1, ANY, hash_claim, ngram_hash, .host_in = 0),
-    OP(MS, "VarlenNGramHashMapping", 1, ANY, varlen_claim, varlen_ngram_hash, .host_in = IN(V_STARTS) | IN(V_CAPTURE), .traits = OP_NO_TRACE),
+    OP(MS, "NGramHashMapping", 1, ANY, hash_claim, ngram_hash, .types = DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64),
+       .limits = "n-grams of 64 tokens at most"),
+    OP(MS, "VarlenNGramHashMapping", 1, ANY, varlen_claim, varlen_ngram_hash,
+       .types = DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64), .host_in = IN(V_STARTS) | IN(V_CAPTURE), .traits = OP_NO_TRACE,
+       .limits = "n-grams of 64 tokens at most; a state_update_capacity of 8 at most"),
     {0}};

@@ -70,8 +70,6 @@ static void rms_norm(op *o) { trailing(o, false, NULL, 1, 1); }
 
 // stash_type is the precision of the statistics: float32 and float64 are never less exact than what it asks for.
 static void trailing_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   int64_t stash = attr_i(c->n, "stash_type", DT_F32);
   REQUIRE(c, stash != DT_F64 || in_type(c, 0) == DT_F64, "stash_type asks for float64 statistics of a smaller type");
 }
@@ -100,8 +98,6 @@ static void skip_norm(op *o, bool centred, mx beta, mx bias) {
 
 static void skip_layer_norm(op *o) { skip_norm(o, true, in(o, 3), in(o, 4)); }
 static void skip_rms_norm(op *o) { skip_norm(o, false, NULL, in(o, 3)); }
-
-static void skip_claim(claim *c) { require_in_types(c, DTS_FLOAT); }
 
 // ---- EmbedLayerNormalization ----------------------------------------------------------------------------------------
 enum { EMBED_IDS, EMBED_SEGMENTS, EMBED_WORD_TABLE, EMBED_POSITION_TABLE, EMBED_SEGMENT_TABLE, EMBED_GAMMA, EMBED_BETA,
@@ -134,7 +130,6 @@ static void embed_layer_norm(op *o) {
 }
 
 static void embed_claim(claim *c) {
-  require_types(c, EMBED_WORD_TABLE, DTS_FLOAT);
   REQUIRE(c, in_rank(c, EMBED_IDS) < 0 || in_rank(c, EMBED_IDS) == 2, "ids are not of rank 2");
 }
 
@@ -205,8 +200,6 @@ static void batch_norm(op *o) {
 }
 
 static void batch_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) != 0, "input is a scalar");
   REQUIRE(c, is_training(c->n) ? !has_out(c, 3) : !has_out(c, 1), "outputs of the training form of older opsets");
 }
@@ -227,8 +220,6 @@ static void instance_norm(op *o) {
 }
 
 static void instance_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) > 2, "input has no spatial axes");
 }
 
@@ -256,8 +247,6 @@ static void group_norm(op *o) {
 }
 
 static void group_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) > 1, "input has no channels");
   REQUIRE(c, attr_i(c->n, "num_groups", 0) > 0, "num_groups is missing or not positive");
   int64_t stash = attr_i(c->n, "stash_type", DT_F32);
@@ -290,8 +279,6 @@ static void lrn(op *o) {
 }
 
 static void lrn_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) > 1, "input has no channels");
   REQUIRE(c, attr_i(c->n, "size", 0) > 0, "size is missing or not positive");
 }
@@ -308,8 +295,6 @@ static void lp_norm(op *o) {
 }
 
 static void lp_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) != 0, "input is a scalar");
   int64_t p = attr_i(c->n, "p", 2);
   REQUIRE(c, p == 1 || p == 2, "p is %lld, not 1 or 2", (long long)p);
@@ -327,24 +312,30 @@ static void mean_variance_norm(op *o) {
 }
 
 static void mean_variance_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, in_rank(c, 0) != 0, "input is a scalar");
 }
 
 const op_row ops_norm[] = {
-    OP("", "LayerNormalization", 1, ANY, trailing_claim, layer_norm, .host_in = 0),
-    OP("", "RMSNormalization", 23, ANY, trailing_claim, rms_norm, .host_in = 0),
+    OP("", "LayerNormalization", 1, ANY, trailing_claim, layer_norm, .types = DTS_FLOAT64, .typed_in = ALL_IN,
+       .limits = "stash_type float64 with float64 data only"),
+    OP("", "RMSNormalization", 23, ANY, trailing_claim, rms_norm, .types = DTS_FLOAT64, .typed_in = ALL_IN,
+       .limits = "stash_type float64 with float64 data only"),
     // ONNX Runtime's own operator, in ONNX's domain; some exporters write it into com.microsoft.
-    OP("", "SimplifiedLayerNormalization", 1, ANY, trailing_claim, rms_norm, .host_in = 0),
-    OP("com.microsoft", "SkipLayerNormalization", 1, ANY, skip_claim, skip_layer_norm, .host_in = 0),
-    OP("com.microsoft", "SkipSimplifiedLayerNormalization", 1, ANY, skip_claim, skip_rms_norm, .host_in = 0),
-    OP("com.microsoft", "EmbedLayerNormalization", 1, ANY, embed_claim, embed_layer_norm,
-       .index_in = IN(EMBED_IDS) | IN(EMBED_SEGMENTS) | IN(EMBED_POSITIONS)),
-    OP("", "BatchNormalization", 1, ANY, batch_claim, batch_norm, .host_in = 0),
-    OP("", "InstanceNormalization", 1, ANY, instance_claim, instance_norm, .host_in = 0),
-    OP("", "GroupNormalization", 18, ANY, group_claim, group_norm, .host_in = 0),
-    OP("", "LRN", 1, ANY, lrn_claim, lrn, .host_in = 0),
-    OP("", "LpNormalization", 1, ANY, lp_claim, lp_norm, .host_in = 0),
-    OP("", "MeanVarianceNormalization", 9, ANY, mean_variance_claim, mean_variance_norm, .host_in = 0),
+    OP("", "SimplifiedLayerNormalization", 1, ANY, trailing_claim, rms_norm, .types = DTS_FLOAT64, .typed_in = ALL_IN,
+       .limits = "stash_type float64 with float64 data only"),
+    OP("com.microsoft", "SkipLayerNormalization", 1, ANY, NULL, skip_layer_norm, .types = DTS_FLOAT),
+    OP("com.microsoft", "SkipSimplifiedLayerNormalization", 1, ANY, NULL, skip_rms_norm, .types = DTS_FLOAT),
+    OP("com.microsoft", "EmbedLayerNormalization", 1, ANY, embed_claim, embed_layer_norm, .types = DTS_FLOAT,
+       .typed_in = IN(EMBED_WORD_TABLE), .index_in = IN(EMBED_IDS) | IN(EMBED_SEGMENTS) | IN(EMBED_POSITIONS),
+       .limits = "ids of rank 2"),
+    OP("", "BatchNormalization", 1, ANY, batch_claim, batch_norm, .types = DTS_FLOAT64, .typed_in = ALL_IN,
+       .limits = "no scalar; no outputs of the training form of versions before 14"),
+    OP("", "InstanceNormalization", 1, ANY, instance_claim, instance_norm, .types = DTS_FLOAT64,
+       .limits = "at least one spatial axis"),
+    OP("", "GroupNormalization", 18, ANY, group_claim, group_norm, .types = DTS_FLOAT64,
+       .limits = "a positive num_groups; stash_type float64 with float64 data only"),
+    OP("", "LRN", 1, ANY, lrn_claim, lrn, .types = DTS_FLOAT64, .limits = "rank 2 or more; a positive size"),
+    OP("", "LpNormalization", 1, ANY, lp_claim, lp_norm, .types = DTS_FLOAT64, .limits = "no scalar; p is 1 or 2"),
+    OP("", "MeanVarianceNormalization", 9, ANY, mean_variance_claim, mean_variance_norm, .types = DTS_FLOAT64,
+       .limits = "no scalar"),
     {0}};

@@ -16,12 +16,17 @@ void claim_decline(claim *c, const char *fmt, ...) {
   va_end(args);
 }
 
-// What holds for every operator: a type that the device has, a rank that MLX has.
+// What holds for every operator: types that the device has.
 static void claim_value(claim *c, const op_row *row, const value *v, const char *what, size_t i) {
   if (c->declined || !v) return;
   if ((row->traits & OP_NARROW) && dtype_in(v->type, DTS_NARROW)) return;
   if (!mx_has_dtype(c->device, v->type))
     claim_decline(c, "%s %zu has type %s, which MLX does not have on this device", what, i, dtype_name(v->type));
+}
+
+static bool is_typed(const op_row *row, size_t i) {
+  if (row->typed_in == ALL_IN) return true;
+  return i < 32 && ((row->typed_in ? row->typed_in : IN(0)) & IN(i));
 }
 
 void claim_row(claim *c, const op_row *row) {
@@ -30,6 +35,8 @@ void claim_row(claim *c, const op_row *row) {
     for (size_t i = 0; i < n->n_in; i++) claim_value(c, row, n->in[i], "input", i);
     for (size_t i = 0; i < n->n_out; i++) claim_value(c, row, n->out[i], "output", i);
   }
+  for (size_t i = 0; row->types && i < n->n_in; i++)
+    if (is_typed(row, i)) require_types(c, i, row->types);
   if (!c->declined && row->claim) row->claim(c);
 }
 

@@ -22,16 +22,20 @@ enum {  // traits
   OP_ANY_TYPE = 1u << 4,   // claim() checks the types itself (packed weights, types that MLX has not)
   OP_NARROW = 1u << 5      // takes and gives the narrow types too, as codes (see ops/narrow.h)
 };
-#define IN(i) (1u << (i))  // an input as a bit, for host_in and prepared_in
+#define IN(i) (1u << (i))  // an input as a bit, for host_in, prepared_in and typed_in
+#define ALL_IN UINT32_MAX
 enum { ANY = 1 << 30 };    // no upper opset
 
 typedef struct op_row {
   const char *domain, *type;  // domain "" is ai.onnx
   int since, until;           // schema versions, both included
-  void (*claim)(claim *c);    // NULL: claimed whenever the types exist on the device
+  void (*claim)(claim *c);    // NULL: claimed whenever the types fit
   void (*translate)(op *o);
   uint32_t host_in;  // inputs whose values translate() reads on the host: a closure is made for these values alone
   uint32_t traits;
+  dtypes types;        // that the main input may have, checked before claim(); 0: whatever the device has (and OP_NARROW adds)
+  uint32_t typed_in;   // the inputs that `types` is about; 0: the first. Others that share its type in ONNX need no bit
+  const char *limits;  // for readers: what claim() declines beyond types, as far as valid models can have it; NULL: nothing
   // Optional: turns constant inputs into what translate() uses (packed weights), once, when the program is built. May
   // give NULL without an error: translate() then goes without. prepared_in: inputs that need not be kept after that.
   void *(*prepare)(const node *n, mx_device d, err *e);

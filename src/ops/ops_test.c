@@ -150,6 +150,17 @@ static void traces_guard_their_indices(void) {
   mx_fn_free(f);
 }
 
+// A row without a claim function declines nothing beyond types, so it has no limits to tell; types and typed_in go together.
+static void rows_tell_what_they_do(void) {
+  const op_row *row;
+  for (size_t i = 0; (row = registry_row(i)); i++) {
+    CHECK(!row->limits || row->claim);
+    CHECK(row->types || !row->typed_in);
+    CHECK(!(row->types & DTYPE_BIT(DT_STRING)));
+    CHECK((row->traits & (OP_NARROW | OP_ANY_TYPE)) || !(row->types & DTS_NARROW));
+  }
+}
+
 void ops_tests(void) {
   err e = {0};
   CHECK(mx_thread_begin(MX_CPU, &e));
@@ -158,5 +169,6 @@ void ops_tests(void) {
   space_to_depth_has_two_modes();
   shapes_stay_on_the_host();
   traces_guard_their_indices();
+  rows_tell_what_they_do();
   mx_thread_end();
 }

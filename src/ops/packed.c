@@ -126,7 +126,6 @@ static const char *const packed_attrs[] = {"num_heads", "scale", "mask_filter_va
 static void packed_claim(claim *c, size_t starts, size_t added) {
   require_known(c, packed_attrs);
   dtype t = in_type(c, 0);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   for (size_t i = 1; i <= added; i++) require_types(c, i, i == starts || i == starts - 1 ? DTYPE_BIT(DT_I32) : DTYPE_BIT(t));
   CLAIM_GOES_ON(c);
   int64_t heads = attr_i(c->n, "num_heads", 0);
@@ -140,7 +139,8 @@ static void packed_mha_claim(claim *c) { packed_claim(c, P_STARTS, P_ADDED); }
 static void packed_attention_claim(claim *c) { packed_claim(c, W_STARTS, W_ADDED); }
 
 const op_row ops_packed[] = {
-    OP("com.microsoft", "PackedMultiHeadAttention", 1, ANY, packed_mha_claim, packed_mha, .host_in = IN(P_STARTS), .traits = OP_NO_TRACE),
-    OP("com.microsoft", "PackedAttention", 1, ANY, packed_attention_claim, packed_attention, .host_in = IN(W_STARTS),
-       .traits = OP_NO_TRACE),
+    OP("com.microsoft", "PackedMultiHeadAttention", 1, ANY, packed_mha_claim, packed_mha, .types = DTS_FLOAT,
+       .host_in = IN(P_STARTS), .traits = OP_NO_TRACE, .limits = "queries as wide as keys"),
+    OP("com.microsoft", "PackedAttention", 1, ANY, packed_attention_claim, packed_attention, .types = DTS_FLOAT,
+       .host_in = IN(W_STARTS), .traits = OP_NO_TRACE, .limits = "queries as wide as keys"),
     {0}};

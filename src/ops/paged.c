@@ -24,7 +24,6 @@ static bool text_is(const node *n, const char *name, const char *want) { return 
 
 static void paged_claim_inputs(claim *c) {
   dtype t = in_type(c, P_Q);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   REQUIRE(c, !has_in(c, P_K_SCALE) && !has_in(c, P_V_SCALE), "a quantised cache");
   for (size_t i = P_K; i <= P_K_NORM; i++)
     require_types(c, i, (i >= P_STARTS && i <= P_TABLE) || i == P_SLOTS ? DTYPE_BIT(DT_I32) : DTYPE_BIT(t));
@@ -224,5 +223,7 @@ static void paged_attention(op *o) {
 }
 
 const op_row ops_paged[] = {OP("com.microsoft", "PagedAttention", 1, ANY, paged_claim, paged_attention,
-                               .host_in = IN(P_STARTS) | IN(P_PAST) | IN(P_TABLE) | IN(P_SLOTS), .traits = OP_KV),
+                               .types = DTS_FLOAT, .host_in = IN(P_STARTS) | IN(P_PAST) | IN(P_TABLE) | IN(P_SLOTS),
+                               .traits = OP_KV,
+                               .limits = "no quantised cache; no local_window_size, rotary_offset or v_head_size; kv_cache_layout is SEPARATE"),
                             {0}};

@@ -69,7 +69,6 @@ static bool nothing(op *o, mx x, const spatial *w) {
 // ---- MaxPool ----------------------------------------------------------------------------------------------------------------
 static void max_claim(claim *c) {
   require_known(c, max_attrs);
-  require_types(c, 0, DTS_NUMERIC);
   claim_windows(c);
 }
 
@@ -139,7 +138,6 @@ static void max_pool(op *o) {
 // ---- AveragePool ------------------------------------------------------------------------------------------------------------
 static void average_claim(claim *c) {
   require_known(c, average_attrs);
-  require_types(c, 0, DTS_FLOAT64);
   claim_windows(c);
 }
 
@@ -191,7 +189,6 @@ static double order(const node *n) {
 
 static void lp_claim(claim *c) {
   require_known(c, lp_attrs);
-  require_types(c, 0, DTS_FLOAT64);
   claim_windows(c);
   CLAIM_GOES_ON(c);
   REQUIRE(c, order(c->n) > 0, "p is %g", order(c->n));
@@ -217,7 +214,6 @@ static void lp_pool(op *o) {
 
 // ---- over everything ------------------------------------------------------------------------------------------------------------
 static void global_claim(claim *c) {
-  require_types(c, 0, DTS_FLOAT64);
   REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) >= 2, "rank %d", in_rank(c, 0));
   REQUIRE(c, order(c->n) > 0, "p is %g", order(c->n));
 }
@@ -256,10 +252,14 @@ static void global_lp(op *o) {
 }
 
 const op_row ops_pool[] = {
-    OP("", "MaxPool", 1, ANY, max_claim, max_pool, .host_in = 0),
-    OP("", "AveragePool", 1, ANY, average_claim, average_pool, .host_in = 0),
-    OP("", "LpPool", 1, ANY, lp_claim, lp_pool, .host_in = 0),
-    OP("", "GlobalAveragePool", 1, ANY, global_claim, global_average, .host_in = 0),
-    OP("", "GlobalMaxPool", 1, ANY, global_claim, global_max, .host_in = 0),
-    OP("", "GlobalLpPool", 1, ANY, global_claim, global_lp, .host_in = 0),
+    OP("", "MaxPool", 1, ANY, max_claim, max_pool, .types = DTS_NUMERIC,
+       .limits = "1 to 3 spatial axes; no negative pads"),
+    OP("", "AveragePool", 1, ANY, average_claim, average_pool, .types = DTS_FLOAT64,
+       .limits = "1 to 3 spatial axes; no negative pads"),
+    OP("", "LpPool", 1, ANY, lp_claim, lp_pool, .types = DTS_FLOAT64,
+       .limits = "1 to 3 spatial axes; no negative pads; a positive p"),
+    OP("", "GlobalAveragePool", 1, ANY, global_claim, global_average, .types = DTS_FLOAT64, .limits = "rank 2 or more"),
+    OP("", "GlobalMaxPool", 1, ANY, global_claim, global_max, .types = DTS_FLOAT64, .limits = "rank 2 or more"),
+    OP("", "GlobalLpPool", 1, ANY, global_claim, global_lp, .types = DTS_FLOAT64,
+       .limits = "rank 2 or more; a positive p"),
     {0}};

@@ -27,7 +27,6 @@ static const layout *layout_of(const node *n) {
 }
 
 static void claim_quantised(claim *c, const layout *l) {
-  require_types(c, l->x, DTS_8);
   require_types(c, l->x_zero, DTS_8);
   require_types(c, l->w, DTS_8);
   require_types(c, l->w_zero, DTS_8);
@@ -118,7 +117,6 @@ static void matmul_to_float(op *o) {
 
 static void dynamic_matmul_claim(claim *c) {
   const layout *l = layout_of(c->n);
-  require_types(c, l->x, DTYPE_BIT(DT_F32));
   require_types(c, l->w, DTS_8);
   require_types(c, l->w_zero, DTS_8);
   require_types(c, l->w_scale, DTYPE_BIT(DT_F32));
@@ -227,12 +225,17 @@ static void qlinear_conv(op *o) {
 }
 
 const op_row ops_qlinear[] = {
-    OP("", "MatMulInteger", 10, ANY, matmul_integer_claim, matmul_integer, .host_in = 0),
-    OP("", "QLinearMatMul", 10, ANY, matmul_integer_claim, qlinear_matmul, .host_in = 0),
-    OP("", "ConvInteger", 10, ANY, conv_claim, conv_integer, .host_in = 0),
-    OP("", "QLinearConv", 10, ANY, conv_claim, qlinear_conv, .host_in = 0),
-    OP("com.microsoft", "QLinearConv", 1, ANY, conv_claim, qlinear_conv, .host_in = 0),
-    OP("com.microsoft", "MatMulIntegerToFloat", 1, ANY, to_float_claim, matmul_to_float, .host_in = 0),
-    OP("com.microsoft", "DynamicQuantizeMatMul", 1, ANY, dynamic_matmul_claim, dynamic_matmul, .host_in = 0),
-    OP("com.microsoft", "QGemm", 1, ANY, qgemm_claim, qgemm, .host_in = 0),
+    OP("", "MatMulInteger", 10, ANY, matmul_integer_claim, matmul_integer, .types = DTS_8, .limits = "no scalar operand"),
+    OP("", "QLinearMatMul", 10, ANY, matmul_integer_claim, qlinear_matmul, .types = DTS_8, .limits = "no scalar operand"),
+    OP("", "ConvInteger", 10, ANY, conv_claim, conv_integer, .types = DTS_8,
+       .limits = "1 to 3 spatial axes; no negative pads"),
+    OP("", "QLinearConv", 10, ANY, conv_claim, qlinear_conv, .types = DTS_8,
+       .limits = "1 to 3 spatial axes; no negative pads"),
+    OP("com.microsoft", "QLinearConv", 1, ANY, conv_claim, qlinear_conv, .types = DTS_8,
+       .limits = "1 to 3 spatial axes; no negative pads"),
+    OP("com.microsoft", "MatMulIntegerToFloat", 1, ANY, to_float_claim, matmul_to_float, .types = DTS_8,
+       .limits = "no scalar operand"),
+    OP("com.microsoft", "DynamicQuantizeMatMul", 1, ANY, dynamic_matmul_claim, dynamic_matmul,
+       .types = DTYPE_BIT(DT_F32), .limits = "no scalar operand"),
+    OP("com.microsoft", "QGemm", 1, ANY, qgemm_claim, qgemm, .types = DTS_8, .limits = "matrices of rank 2"),
     {0}};

@@ -190,16 +190,16 @@ static void where_claim(claim *c) {
 
 static void where(op *o) { put(o, mx_where(in(o, 0), real(o, 1), real(o, 4)), 7); }
 
-#define MS(type, claim, translate) OP("com.microsoft", type, 1, ANY, claim, translate, .host_in = 0)
+#define MS(type, claim, translate, ...) OP("com.microsoft", type, 1, ANY, claim, translate, .types = DTS_8, __VA_ARGS__)
 const op_row ops_qlinear_elem[] = {
-    MS("QLinearAdd", binary_claim, add),
-    MS("QLinearMul", binary_claim, mul),
-    MS("QLinearSigmoid", unary_claim, sigmoid),
-    MS("QLinearLeakyRelu", unary_claim, leaky_relu),
-    MS("QLinearSoftmax", softmax_claim, softmax),
-    MS("QLinearAveragePool", pool_claim, average_pool),
-    MS("QLinearGlobalAveragePool", global_claim, global_average),
-    MS("QLinearReduceMean", mean_claim, reduce_mean),
-    MS("QLinearConcat", concat_claim, concat),
-    MS("QLinearWhere", where_claim, where),
+    MS("QLinearAdd", binary_claim, add, .host_in = 0),
+    MS("QLinearMul", binary_claim, mul, .host_in = 0),
+    MS("QLinearSigmoid", unary_claim, sigmoid, .host_in = 0),
+    MS("QLinearLeakyRelu", unary_claim, leaky_relu, .host_in = 0),
+    MS("QLinearSoftmax", softmax_claim, softmax, .host_in = 0),
+    MS("QLinearAveragePool", pool_claim, average_pool, .limits = "1 to 3 spatial axes; no negative pads"),
+    MS("QLinearGlobalAveragePool", global_claim, global_average, .limits = "rank 3 or more"),
+    MS("QLinearReduceMean", mean_claim, reduce_mean, .host_in = 0),
+    MS("QLinearConcat", concat_claim, concat, .typed_in = IN(2), .limits = "64 operands at most"),
+    MS("QLinearWhere", where_claim, where, .typed_in = IN(1)),
     {0}};

@@ -12,7 +12,6 @@ static const char *const attention_attrs[] = {"do_rotary", "mask_filter_value", 
 
 static void attention_claim(claim *c) {
   require_known(c, attention_attrs);
-  require_types(c, A_X, DTS_8);
   require_types(c, A_W, DTS_8);
   require_types(c, A_X_ZERO, DTS_8);
   require_types(c, A_W_ZERO, DTS_8);
@@ -170,6 +169,8 @@ static void embed(op *o) {
 }
 
 const op_row ops_qmodel[] = {
-    OP("com.microsoft", "QAttention", 1, ANY, attention_claim, qattention_run, .host_in = 0, .traits = OP_KV),
-    OP("com.microsoft", "QEmbedLayerNormalization", 1, ANY, embed_claim, embed, .index_in = IN(E_IDS) | IN(E_SEGMENTS)),
+    OP("com.microsoft", "QAttention", 1, ANY, attention_claim, qattention_run, .types = DTS_8, .traits = OP_KV,
+       .limits = "no do_rotary; no shared buffer of the past; a mask of rank 3 at most; present needs past"),
+    OP("com.microsoft", "QEmbedLayerNormalization", 1, ANY, embed_claim, embed, .types = DTS_8, .typed_in = IN(E_WORD),
+       .index_in = IN(E_IDS) | IN(E_SEGMENTS), .limits = "ids of rank 2"),
     {0}};

@@ -73,7 +73,6 @@ static mx saturated(mx y, dtype t) {
 
 static void quantize_claim(claim *c) {
   require_known(c, attrs);
-  require_types(c, Q_X, DTS_FLOAT | DTYPE_BIT(DT_I32));
   require_types(c, Q_SCALE, DTS_FLOAT | DTYPE_BIT(DT_F8E8M0));
   require_types(c, Q_ZERO, DTS_STORED);
   CLAIM_GOES_ON(c);
@@ -100,7 +99,6 @@ static void quantize(op *o) {
 // ---- and back -------------------------------------------------------------------------------------------------------------
 static void dequantize_claim(claim *c) {
   require_known(c, attrs);
-  require_types(c, Q_X, DTS_STORED | DTYPE_BIT(DT_I32));
   require_types(c, Q_SCALE, DTS_FLOAT | DTYPE_BIT(DT_F8E8M0));
   CLAIM_GOES_ON(c);
   REQUIRE(c, !has_in(c, Q_ZERO) || in_type(c, Q_ZERO) == in_type(c, Q_X), "a zero point of another type");
@@ -117,7 +115,6 @@ static void dequantize(op *o) {
 }
 
 // ---- with a scale of its own -------------------------------------------------------------------------------------------------
-static void dynamic_claim(claim *c) { require_types(c, 0, DTYPE_BIT(DT_F32)); }
 
 static void dynamic(op *o) {
   mx scale, zero;
@@ -127,9 +124,15 @@ static void dynamic(op *o) {
 }
 
 const op_row ops_quant[] = {
-    OP("", "QuantizeLinear", 10, ANY, quantize_claim, quantize, .traits = OP_NARROW),
-    OP("", "DequantizeLinear", 10, ANY, dequantize_claim, dequantize, .traits = OP_NARROW),
-    OP("", "DynamicQuantizeLinear", 11, ANY, dynamic_claim, dynamic, .host_in = 0),
-    OP("com.microsoft", "QuantizeLinear", 1, ANY, quantize_claim, quantize, .traits = OP_NARROW),
-    OP("com.microsoft", "DequantizeLinear", 1, ANY, dequantize_claim, dequantize, .traits = OP_NARROW),
+    OP("", "QuantizeLinear", 10, ANY, quantize_claim, quantize, .types = DTS_FLOAT | DTYPE_BIT(DT_I32),
+       .traits = OP_NARROW, .limits = "a float scale, of rank 1 at most unless block_size is given"),
+    OP("", "DequantizeLinear", 10, ANY, dequantize_claim, dequantize, .types = DTS_STORED | DTYPE_BIT(DT_I32),
+       .traits = OP_NARROW,
+       .limits = "a float scale, of rank 1 at most unless block_size is given; the output is float32, float16 or bfloat16"),
+    OP("", "DynamicQuantizeLinear", 11, ANY, NULL, dynamic, .types = DTYPE_BIT(DT_F32)),
+    OP("com.microsoft", "QuantizeLinear", 1, ANY, quantize_claim, quantize, .types = DTS_FLOAT | DTYPE_BIT(DT_I32),
+       .traits = OP_NARROW, .limits = "a float scale, of rank 1 at most unless block_size is given"),
+    OP("com.microsoft", "DequantizeLinear", 1, ANY, dequantize_claim, dequantize,
+       .types = DTS_STORED | DTYPE_BIT(DT_I32), .traits = OP_NARROW,
+       .limits = "a float scale, of rank 1 at most unless block_size is given; the output is float32, float16 or bfloat16"),
     {0}};

@@ -73,8 +73,6 @@ static void bernoulli(op *o) {
   out(o, 0, mx_less(mx_random_uniform(o->s, mx_shape(p), seed_of(o)), p));
 }
 
-static void bernoulli_claim(claim *c) { require_types(c, 0, DTS_FLOAT64); }
-
 // ---- Multinomial ------------------------------------------------------------------------------------------------------
 // A class is where the running sum of weights first exceeds a uniform share of the total. Weights: exp of the logits
 // that are finite, else 0.
@@ -102,18 +100,18 @@ static void multinomial(op *o) {
 }
 
 static void multinomial_claim(claim *c) {
-  require_types(c, 0, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   int64_t samples = attr_i(c->n, "sample_size", 1);
   REQUIRE(c, samples >= 1 && samples <= 1 << 28, "sample_size is %lld", (long long)samples);
 }
 
 enum { RANDOM = OP_NO_TRACE | OP_RANDOM };  // a trace would draw once and for all
 const op_row ops_random[] = {
-    OP("", "RandomNormal", 1, ANY, shape_claim, normal, .traits = RANDOM),
-    OP("", "RandomNormalLike", 1, ANY, output_claim, normal, .traits = RANDOM),
-    OP("", "RandomUniform", 1, ANY, shape_claim, uniform, .traits = RANDOM),
-    OP("", "RandomUniformLike", 1, ANY, output_claim, uniform, .traits = RANDOM),
-    OP("", "Bernoulli", 15, ANY, bernoulli_claim, bernoulli, .traits = RANDOM),
-    OP("", "Multinomial", 7, ANY, multinomial_claim, multinomial, .traits = RANDOM),
+    OP("", "RandomNormal", 1, ANY, shape_claim, normal, .traits = RANDOM, .limits = "a float output of rank 10 at most"),
+    OP("", "RandomNormalLike", 1, ANY, output_claim, normal, .traits = RANDOM, .limits = "a float output"),
+    OP("", "RandomUniform", 1, ANY, shape_claim, uniform, .traits = RANDOM,
+       .limits = "a float output of rank 10 at most"),
+    OP("", "RandomUniformLike", 1, ANY, output_claim, uniform, .traits = RANDOM, .limits = "a float output"),
+    OP("", "Bernoulli", 15, ANY, NULL, bernoulli, .types = DTS_FLOAT64, .traits = RANDOM),
+    OP("", "Multinomial", 7, ANY, multinomial_claim, multinomial, .types = DTS_FLOAT64, .traits = RANDOM,
+       .limits = "sample_size of at most 2^28"),
     {0}};

@@ -336,8 +336,12 @@ static void recurrent(op *o) {
 }
 
 const op_row ops_recurrent[] = {
-    OP("", "RNN", 1, ANY, recurrent_claim, recurrent, .host_in = 0),
-    OP("", "GRU", 1, ANY, recurrent_claim, recurrent, .host_in = 0),
-    OP("", "LSTM", 1, ANY, recurrent_claim, recurrent, .host_in = 0),
-    OP("com.microsoft", "DynamicQuantizeLSTM", 1, ANY, recurrent_claim, recurrent, .host_in = 0),
+    OP("", "RNN", 1, ANY, recurrent_claim, recurrent, .types = DTS_FLOAT,
+       .limits = "X of rank 3; the activations that ONNX names"),
+    OP("", "GRU", 1, ANY, recurrent_claim, recurrent, .types = DTS_FLOAT,
+       .limits = "X of rank 3; the activations that ONNX names"),
+    OP("", "LSTM", 1, ANY, recurrent_claim, recurrent, .types = DTS_FLOAT,
+       .limits = "X of rank 3; the activations that ONNX names"),
+    OP("com.microsoft", "DynamicQuantizeLSTM", 1, ANY, recurrent_claim, recurrent, .types = DTS_FLOAT,
+       .limits = "X of rank 3; the activations that ONNX names"),
     {0}};

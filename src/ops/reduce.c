@@ -136,9 +136,6 @@ static void reduce_extreme(op *o, bool greatest) {
 static void reduce_max(op *o) { reduce_extreme(o, true); }
 static void reduce_min(op *o) { reduce_extreme(o, false); }
 
-static void numeric_claim(claim *c) { require_types(c, 0, DTS_NUMERIC); }
-static void tensor_claim(claim *c) { require_types(c, 0, DTS_TENSOR); }
-
 // ---- ArgMax, ArgMin -------------------------------------------------------------------------------------------------
 static mx reversed(mx x, int axis) {
   mx_ints start = {.n = mx_ndim(x)}, stop = mx_shape(x), stride = {.n = mx_ndim(x)};
@@ -191,18 +188,18 @@ static void cum_prod(op *o) { cumulative(o, mx_cumprod); }
 // ---- rows -----------------------------------------------------------------------------------------------------------
 // Axes are an attribute in older opsets and input 1 in newer ones; op_axes reads both.
 const op_row ops_reduce[] = {
-    OP("", "ReduceSum", 1, ANY, numeric_claim, reduce_sum, .host_in = IN(1)),
-    OP("", "ReduceMean", 1, ANY, numeric_claim, reduce_mean, .host_in = IN(1)),
-    OP("", "ReduceProd", 1, ANY, numeric_claim, reduce_prod, .host_in = IN(1)),
-    OP("", "ReduceL1", 1, ANY, numeric_claim, reduce_l1, .host_in = IN(1)),
-    OP("", "ReduceL2", 1, ANY, numeric_claim, reduce_l2, .host_in = IN(1)),
-    OP("", "ReduceSumSquare", 1, ANY, numeric_claim, reduce_sum_square, .host_in = IN(1)),
-    OP("", "ReduceLogSum", 1, ANY, numeric_claim, reduce_log_sum, .host_in = IN(1)),
-    OP("", "ReduceLogSumExp", 1, ANY, numeric_claim, reduce_log_sum_exp, .host_in = IN(1)),
-    OP("", "ReduceMax", 1, ANY, tensor_claim, reduce_max, .host_in = IN(1)),
-    OP("", "ReduceMin", 1, ANY, tensor_claim, reduce_min, .host_in = IN(1)),
-    OP("", "ArgMax", 1, ANY, numeric_claim, arg_max, .host_in = 0),
-    OP("", "ArgMin", 1, ANY, numeric_claim, arg_min, .host_in = 0),
-    OP("", "CumSum", 11, ANY, numeric_claim, cum_sum, .host_in = IN(1)),
-    OP("", "CumProd", 26, ANY, numeric_claim, cum_prod, .host_in = IN(1)),
+    OP("", "ReduceSum", 1, ANY, NULL, reduce_sum, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "ReduceMean", 1, ANY, NULL, reduce_mean, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "ReduceProd", 1, ANY, NULL, reduce_prod, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "ReduceL1", 1, ANY, NULL, reduce_l1, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "ReduceL2", 1, ANY, NULL, reduce_l2, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "ReduceSumSquare", 1, ANY, NULL, reduce_sum_square, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "ReduceLogSum", 1, ANY, NULL, reduce_log_sum, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "ReduceLogSumExp", 1, ANY, NULL, reduce_log_sum_exp, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "ReduceMax", 1, ANY, NULL, reduce_max, .types = DTS_TENSOR, .host_in = IN(1)),
+    OP("", "ReduceMin", 1, ANY, NULL, reduce_min, .types = DTS_TENSOR, .host_in = IN(1)),
+    OP("", "ArgMax", 1, ANY, NULL, arg_max, .types = DTS_NUMERIC),
+    OP("", "ArgMin", 1, ANY, NULL, arg_min, .types = DTS_NUMERIC),
+    OP("", "CumSum", 11, ANY, NULL, cum_sum, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "CumProd", 26, ANY, NULL, cum_prod, .types = DTS_NUMERIC, .host_in = IN(1)),
     {0}};

@@ -69,7 +69,7 @@ enum { SMALL_INTS = DTYPE_BIT(DT_I8) | DTYPE_BIT(DT_U8) | DTYPE_BIT(DT_I16) | DT
 static void mode_claim(claim *c) {
   resize_mode mode = mode_of(c->n);
   REQUIRE(c, mode != NO_MODE && !(is_first_resize(c->n) && mode == CUBIC), "mode '%s'", attr_s(c->n, "mode", ""));
-  require_types(c, 0, mode == NEAREST ? DTS_TENSOR : DTS_FLOAT64 | SMALL_INTS);
+  if (mode != NEAREST) require_types(c, 0, DTS_FLOAT64 | SMALL_INTS);
   REQUIRE(c, in_rank(c, 0) != 0, "the input is a scalar");
 }
 
@@ -429,6 +429,8 @@ static void resize(op *o) {
 enum { READS = IN(1) | IN(2) | IN(3) };
 
 const op_row ops_resize[] = {
-    OP("", "Resize", 10, ANY, resize_claim, resize, .host_in = READS),
-    OP("", "Upsample", 1, 9, upsample_claim, resize, .host_in = IN(1)),
+    OP("", "Resize", 10, ANY, resize_claim, resize, .types = DTS_TENSOR, .host_in = READS,
+       .limits = "no scalar; modes other than nearest take floats, int8 to int32, uint8 and uint16 only"),
+    OP("", "Upsample", 1, 9, upsample_claim, resize, .types = DTS_TENSOR, .host_in = IN(1),
+       .limits = "no scalar; modes other than nearest take floats, int8 to int32, uint8 and uint16 only"),
     {0}};

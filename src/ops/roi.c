@@ -12,8 +12,6 @@ enum { LARGE = 1 << 24 };  // elements of one intermediate value: more regions a
 static bool is_one_of(const char *s, const char *a, const char *b) { return !strcmp(s, a) || !strcmp(s, b); }
 
 static void image_claim(claim *c) {
-  require_types(c, 0, DTS_FLOAT64);
-  require_types(c, 1, DTS_FLOAT64);
   REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) == 4, "rank %d", in_rank(c, 0));
 }
 
@@ -297,7 +295,11 @@ static void max_roi_pool(op *o) {
 }
 
 const op_row ops_roi[] = {
-    OP("", "RoiAlign", 10, ANY, align_claim, roi_align, .host_in = IN(1) | IN(2), .traits = OP_NO_TRACE),
-    OP("", "MaxRoiPool", 1, ANY, pool_claim, max_roi_pool, .host_in = IN(1), .traits = OP_NO_TRACE),
-    OP("com.microsoft", "CropAndResize", 1, ANY, crop_claim, crop_and_resize, .host_in = IN(2) | IN(3), .traits = OP_NO_TRACE),
+    OP("", "RoiAlign", 10, ANY, align_claim, roi_align, .types = DTS_FLOAT64, .typed_in = IN(0) | IN(1),
+       .host_in = IN(1) | IN(2), .traits = OP_NO_TRACE, .limits = "images of rank 4; mode is avg or max"),
+    OP("", "MaxRoiPool", 1, ANY, pool_claim, max_roi_pool, .types = DTS_FLOAT64, .typed_in = IN(0) | IN(1),
+       .host_in = IN(1), .traits = OP_NO_TRACE, .limits = "images of rank 4"),
+    OP("com.microsoft", "CropAndResize", 1, ANY, crop_claim, crop_and_resize, .types = DTS_FLOAT64,
+       .typed_in = IN(0) | IN(1), .host_in = IN(2) | IN(3), .traits = OP_NO_TRACE,
+       .limits = "images of rank 4; mode is bilinear or nearest"),
     {0}};

@@ -102,7 +102,6 @@ static void onnx_rotary(op *o) {
 
 static void claim_caches(claim *c, size_t cos) {
   dtype t = in_type(c, 0);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   require_types(c, cos, DTYPE_BIT(t));
   require_types(c, cos + 1, DTYPE_BIT(t));
   CLAIM_GOES_ON(c);
@@ -217,13 +216,16 @@ static void gemma_rotary(op *o) {
 }
 
 static void gemma_claim(claim *c) {
-  require_types(c, 0, DTYPE_BIT(DT_F32));
   for (size_t i = 1; i <= 4; i++) require_types(c, i, DTYPE_BIT(DT_F16));
 }
 
 const op_row ops_rotary[] = {
-    OP("", "RotaryEmbedding", 23, ANY, onnx_rotary_claim, onnx_rotary, .host_in = IN(X_POSITIONS)),
-    OP("com.microsoft", "RotaryEmbedding", 1, ANY, rotary_embedding_claim, rotary_embedding, .host_in = IN(R_POSITIONS)),
-    OP("com.microsoft", "MRotaryEmbedding", 1, ANY, m_rotary_claim, m_rotary, .host_in = IN(R_POSITIONS)),
-    OP("com.microsoft", "GemmaRotaryEmbedding", 1, ANY, gemma_claim, gemma_rotary, .host_in = 0),
+    OP("", "RotaryEmbedding", 23, ANY, onnx_rotary_claim, onnx_rotary, .types = DTS_FLOAT, .host_in = IN(X_POSITIONS),
+       .limits = "data of rank 3 or 4; an even rotary_embedding_dim"),
+    OP("com.microsoft", "RotaryEmbedding", 1, ANY, rotary_embedding_claim, rotary_embedding, .types = DTS_FLOAT,
+       .host_in = IN(R_POSITIONS), .limits = "data of rank 3 or 4; scale is 1; no is_packed_batching"),
+    OP("com.microsoft", "MRotaryEmbedding", 1, ANY, m_rotary_claim, m_rotary, .types = DTS_FLOAT,
+       .host_in = IN(R_POSITIONS),
+       .limits = "data of rank 3 or 4; scale is 1; no is_packed_batching; mrope_layout is 0 or 1"),
+    OP("com.microsoft", "GemmaRotaryEmbedding", 1, ANY, gemma_claim, gemma_rotary, .types = DTYPE_BIT(DT_F32)),
     {0}};

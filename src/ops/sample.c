@@ -25,7 +25,6 @@ static int sample_padding(const node *n) {
 
 static void sample_claim(claim *c) {
   require_known(c, sample_attrs);
-  require_in_types(c, DTS_FLOAT64);
   int rank = in_rank(c, 0);
   REQUIRE(c, rank < 0 || (rank >= 3 && rank <= TAPS_AXES + 2), "rank %d", rank);
   REQUIRE(c, in_rank(c, 1) < 0 || rank < 0 || in_rank(c, 1) == rank, "a grid of rank %d for rank %d", in_rank(c, 1), rank);
@@ -89,7 +88,6 @@ static void grid_sample(op *o) {
 // ---- AffineGrid ---------------------------------------------------------------------------------------------------------------
 static void affine_claim(claim *c) {
   require_known(c, (const char *const[]){"align_corners", NULL});
-  require_types(c, 0, DTS_FLOAT64);
 }
 
 // Centres of n elements in [-1, 1], or from edge to edge, along one axis of k + 1.
@@ -132,7 +130,9 @@ static void affine_grid(op *o) {
 }
 
 const op_row ops_sample[] = {
-    OP("", "GridSample", 16, ANY, sample_claim, grid_sample, .host_in = 0),
-    OP("com.microsoft", "GridSample", 1, ANY, sample_claim, grid_sample, .host_in = 0),
-    OP("", "AffineGrid", 20, ANY, affine_claim, affine_grid, .host_in = IN(1)),
+    OP("", "GridSample", 16, ANY, sample_claim, grid_sample, .types = DTS_FLOAT64, .typed_in = ALL_IN,
+       .limits = "1 to 3 spatial axes"),
+    OP("com.microsoft", "GridSample", 1, ANY, sample_claim, grid_sample, .types = DTS_FLOAT64, .typed_in = ALL_IN,
+       .limits = "1 to 3 spatial axes"),
+    OP("", "AffineGrid", 20, ANY, affine_claim, affine_grid, .types = DTS_FLOAT64, .host_in = IN(1)),
     {0}};

@@ -179,8 +179,12 @@ static void tensor_scatter(op *o) {
 }
 
 const op_row ops_scatter[] = {
-    OP("", "ScatterElements", 11, ANY, scatter_claim, scatter_elements, .index_in = IN(1)),
-    OP("", "Scatter", 9, ANY, scatter_claim, scatter_elements, .index_in = IN(1)),
-    OP("", "ScatterND", 11, ANY, scatter_claim, scatter_nd, .index_in = IN(1)),
-    OP("", "TensorScatter", 24, ANY, tensor_scatter_claim, tensor_scatter, .host_in = IN(2)),
+    OP("", "ScatterElements", 11, ANY, scatter_claim, scatter_elements, .index_in = IN(1),
+       .limits = "no scalar data; on the GPU device no reduction of 64-bit types"),
+    OP("", "Scatter", 9, ANY, scatter_claim, scatter_elements, .index_in = IN(1),
+       .limits = "no scalar data; on the GPU device no reduction of 64-bit types"),
+    OP("", "ScatterND", 11, ANY, scatter_claim, scatter_nd, .index_in = IN(1),
+       .limits = "no scalar data; on the GPU device no reduction of 64-bit types"),
+    OP("", "TensorScatter", 24, ANY, tensor_scatter_claim, tensor_scatter, .host_in = IN(2),
+       .limits = "mode is linear or circular"),
     {0}};

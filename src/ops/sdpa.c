@@ -7,8 +7,6 @@
 enum { S_Q, S_K, S_V, S_BIAS };
 
 static void sdpa_claim(claim *c) {
-  require_in_types(c, DTS_FLOAT64);
-  CLAIM_GOES_ON(c);
   for (size_t i = S_Q; i <= S_V; i++) REQUIRE(c, in_rank(c, i) == 4, "input %zu has rank %d", i, in_rank(c, i));
 }
 
@@ -39,4 +37,5 @@ static void sdpa(op *o) {
   out(o, 0, is_regular(&a) ? attn_apply(&a) : written_out(&a));
 }
 
-const op_row ops_sdpa[] = {OP("mlx", "Attention", 1, ANY, sdpa_claim, sdpa, .traits = 0), {0}};
+const op_row ops_sdpa[] = {OP("mlx", "Attention", 1, ANY, sdpa_claim, sdpa, .types = DTS_FLOAT64, .typed_in = ALL_IN,
+                               .limits = "inputs of rank 4"), {0}};

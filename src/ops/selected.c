@@ -20,7 +20,6 @@ static bool is_local(const node *n) { return says(n, "attention_mode", "selected
 
 static void claim_inputs(claim *c) {
   dtype t = in_type(c, S_Q);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   for (size_t i = S_K; i <= S_SINK; i++)
     require_types(c, i, i >= S_INDICES && i <= S_TOTAL ? DTYPE_BIT(DT_I32) : DTYPE_BIT(i == S_POSITIONS ? DT_I64 : t));
   CLAIM_GOES_ON(c);
@@ -210,5 +209,7 @@ static void selected(op *o) {
 }
 
 const op_row ops_selected[] = {OP("com.microsoft", "DynamicSparseAttention", 1, ANY, selected_claim, selected,
-                                  .host_in = IN(S_LENGTHS) | IN(S_TOTAL) | IN(S_POSITIONS), .traits = OP_KV | OP_NO_TRACE),
+                                  .types = DTS_FLOAT, .host_in = IN(S_LENGTHS) | IN(S_TOTAL) | IN(S_POSITIONS),
+                                  .traits = OP_KV | OP_NO_TRACE,
+                                  .limits = "causal; attention_mode and selected_kv_source fit together; caches and indices are given"),
                                {0}};

@@ -271,6 +271,8 @@ const op_row ops_shape[] = {
     OP("", "Expand", 8, ANY, NULL, expand, .host_in = IN(1), .traits = OP_CHEAP),
     OP("", "Tile", 1, 5, NULL, tile, .host_in = IN(1) | IN(2), .traits = OP_CHEAP),
     OP("", "Tile", 6, ANY, NULL, tile, .host_in = IN(1), .traits = OP_CHEAP),
-    OP("", "DepthToSpace", 1, ANY, blocks_claim, depth_to_space, .traits = OP_CHEAP),
-    OP("", "SpaceToDepth", 1, ANY, blocks_claim, space_to_depth, .traits = OP_CHEAP),
+    OP("", "DepthToSpace", 1, ANY, blocks_claim, depth_to_space, .traits = OP_CHEAP,
+       .limits = "data of rank 4; a blocksize of at most 32768"),
+    OP("", "SpaceToDepth", 1, ANY, blocks_claim, space_to_depth, .traits = OP_CHEAP,
+       .limits = "data of rank 4; a blocksize of at most 32768"),
     {0}};

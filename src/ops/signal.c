@@ -78,8 +78,6 @@ static void dft(op *o) {
 }
 
 static void dft_claim(claim *c) {
-  require_types(c, 0, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   int64_t last = in_dim(c, 0, -1);
   REQUIRE(c, last < 0 || last == 1 || last == 2, "the last axis has %lld numbers, not 1 or 2", (long long)last);
   REQUIRE(c, in_rank(c, 0) < 0 || in_rank(c, 0) >= 2, "the signal has no axis beside that of the complex numbers");
@@ -125,8 +123,6 @@ static void stft(op *o) {
 }
 
 static void stft_claim(claim *c) {
-  require_types(c, STFT_SIGNAL, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, has_in(c, STFT_WINDOW) || has_in(c, STFT_LENGTH), "neither a window nor a frame length is given");
   // MLX 0.32.4 gives wrong numbers there.
   bool real = in_rank(c, STFT_SIGNAL) == 2 || in_dim(c, STFT_SIGNAL, -1) == 1;
@@ -239,8 +235,6 @@ static void mel_weights(op *o) {
 
 // ---- com.microsoft --------------------------------------------------------------------------------------------------
 static void fourier_claim(claim *c) {
-  require_types(c, 0, DTS_FLOAT);
-  CLAIM_GOES_ON(c);
   REQUIRE(c, attr_i(c->n, "onesided", 1) == 1, "onesided is not 1");
   REQUIRE(c, attr_i(c->n, "normalized", 0) == 0, "normalized is not 0");
   int64_t n = attr_i(c->n, "signal_ndim", 1);
@@ -318,15 +312,19 @@ static void complex_mul(op *o) { complex_times(o, 1); }
 static void complex_mul_conj(op *o) { complex_times(o, -1); }
 
 const op_row ops_signal[] = {
-    OP("", "DFT", 17, ANY, dft_claim, dft, .host_in = IN(DFT_LENGTH) | IN(DFT_AXIS)),
-    OP("", "STFT", 17, ANY, stft_claim, stft, .host_in = IN(STFT_STEP) | IN(STFT_LENGTH)),
+    OP("", "DFT", 17, ANY, dft_claim, dft, .types = DTS_FLOAT, .host_in = IN(DFT_LENGTH) | IN(DFT_AXIS),
+       .limits = "rank 2 or more, with 1 or 2 numbers along the last axis"),
+    OP("", "STFT", 17, ANY, stft_claim, stft, .types = DTS_FLOAT, .host_in = IN(STFT_STEP) | IN(STFT_LENGTH),
+       .limits = "a window or a frame length is given; on the GPU device no signal that may be complex"),
     OP("", "HannWindow", 17, ANY, NULL, window, .host_in = IN(0), .traits = OP_CHEAP),
     OP("", "HammingWindow", 17, ANY, NULL, window, .host_in = IN(0), .traits = OP_CHEAP),
     OP("", "BlackmanWindow", 17, ANY, NULL, window, .host_in = IN(0), .traits = OP_CHEAP),
     OP("", "MelWeightMatrix", 17, ANY, NULL, mel_weights,
        .host_in = IN(MEL_BINS) | IN(MEL_LENGTH) | IN(MEL_RATE) | IN(MEL_LOW) | IN(MEL_HIGH), .traits = OP_CHEAP),
-    OP("com.microsoft", "Rfft", 1, ANY, fourier_claim, rfft, .host_in = 0),
-    OP("com.microsoft", "Irfft", 1, ANY, irfft_claim, irfft, .host_in = 0),
+    OP("com.microsoft", "Rfft", 1, ANY, fourier_claim, rfft, .types = DTS_FLOAT,
+       .limits = "onesided is 1; normalized is 0; signal_ndim is 1 to 3"),
+    OP("com.microsoft", "Irfft", 1, ANY, irfft_claim, irfft, .types = DTS_FLOAT,
+       .limits = "as Rfft; the length of the output is declared"),
     OP("com.microsoft", "ComplexMul", 1, ANY, NULL, complex_mul, .host_in = 0),
     OP("com.microsoft", "ComplexMulConj", 1, ANY, NULL, complex_mul_conj, .host_in = 0),
     {0}};

@@ -39,8 +39,6 @@ static void softmax(op *o) { along_axis(o, num_softmax); }
 static void log_softmax(op *o) { along_axis(o, log_softmax_of); }
 static void hardmax(op *o) { along_axis(o, hardmax_of); }
 
-static void softmax_claim(claim *c) { require_types(c, 0, DTS_FLOAT64); }
-
 // ---- NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss -------------------------------------------------------------
 // The class numbers, int64 in [0, classes), and 0 for an ignored one. *counted: those that are not, NULL if all are.
 static mx classes_checked(op *o, int classes, mx *counted) {
@@ -87,7 +85,6 @@ static void cross_entropy_loss(op *o) {
 }
 
 static void loss_claim(claim *c) {
-  require_types(c, 0, DTS_FLOAT64);
   require_types(c, 1, DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64));
   require_types(c, 2, DTS_FLOAT64);
   CLAIM_GOES_ON(c);
@@ -97,9 +94,11 @@ static void loss_claim(claim *c) {
 }
 
 const op_row ops_softmax[] = {
-    OP("", "Softmax", 1, ANY, softmax_claim, softmax, .host_in = 0),
-    OP("", "LogSoftmax", 1, ANY, softmax_claim, log_softmax, .host_in = 0),
-    OP("", "Hardmax", 1, ANY, softmax_claim, hardmax, .host_in = 0),
-    OP("", "NegativeLogLikelihoodLoss", 12, ANY, loss_claim, nll_loss, .host_in = IN(1)),
-    OP("", "SoftmaxCrossEntropyLoss", 12, ANY, loss_claim, cross_entropy_loss, .host_in = IN(1)),
+    OP("", "Softmax", 1, ANY, NULL, softmax, .types = DTS_FLOAT64),
+    OP("", "LogSoftmax", 1, ANY, NULL, log_softmax, .types = DTS_FLOAT64),
+    OP("", "Hardmax", 1, ANY, NULL, hardmax, .types = DTS_FLOAT64),
+    OP("", "NegativeLogLikelihoodLoss", 12, ANY, loss_claim, nll_loss, .types = DTS_FLOAT64, .host_in = IN(1),
+       .limits = "scores of rank 2 or more; reduction is mean, sum or none"),
+    OP("", "SoftmaxCrossEntropyLoss", 12, ANY, loss_claim, cross_entropy_loss, .types = DTS_FLOAT64, .host_in = IN(1),
+       .limits = "scores of rank 2 or more; reduction is mean, sum or none"),
     {0}};

@@ -75,8 +75,6 @@ static void top_k(op *o) {
   out(o, 1, at);
 }
 
-static void top_k_claim(claim *c) { require_types(c, 0, DTS_NUMERIC); }
-
 // ---- NonZero --------------------------------------------------------------------------------------------------------
 // Row-major coordinates of the set entries: out[axis * count + j].
 static void coordinates(const uint8_t *set, mx_ints shape, size_t count, int64_t *out_) {
@@ -143,11 +141,6 @@ static void compress(op *o) {
   for (size_t i = 0, j = 0; v && i < n; i++)
     if (keep[i]) v[j++] = (int64_t)i;
   out(o, 0, mx_take(x, taken_i64(o, v, MXI((int)count)), axis));
-}
-
-static void compress_claim(claim *c) {
-  require_types(c, 0, DTS_TENSOR);
-  require_types(c, 1, DTS_BOOL);
 }
 
 // ---- Unique ---------------------------------------------------------------------------------------------------------
@@ -302,12 +295,10 @@ static void unique_of_list(op *o) {
   mem_free(g.counts);
 }
 
-static void any_tensor_claim(claim *c) { require_types(c, 0, DTS_TENSOR); }
-
 const op_row ops_sort[] = {
-    OP("", "TopK", 1, ANY, top_k_claim, top_k, .host_in = IN(1)),
-    OP("", "NonZero", 9, ANY, any_tensor_claim, non_zero, .traits = OP_NO_TRACE),
-    OP("", "Compress", 9, ANY, compress_claim, compress, .host_in = IN(1), .traits = OP_NO_TRACE),
-    OP("", "Unique", 11, ANY, any_tensor_claim, unique, .traits = OP_NO_TRACE),
-    OP("com.microsoft", "Unique", 1, ANY, any_tensor_claim, unique_of_list, .traits = OP_NO_TRACE),
+    OP("", "TopK", 1, ANY, NULL, top_k, .types = DTS_NUMERIC, .host_in = IN(1)),
+    OP("", "NonZero", 9, ANY, NULL, non_zero, .types = DTS_TENSOR, .traits = OP_NO_TRACE),
+    OP("", "Compress", 9, ANY, NULL, compress, .types = DTS_TENSOR, .host_in = IN(1), .traits = OP_NO_TRACE),
+    OP("", "Unique", 11, ANY, NULL, unique, .types = DTS_TENSOR, .traits = OP_NO_TRACE),
+    OP("com.microsoft", "Unique", 1, ANY, NULL, unique_of_list, .types = DTS_TENSOR, .traits = OP_NO_TRACE),
     {0}};

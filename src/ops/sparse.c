@@ -179,7 +179,6 @@ static const char *const sparse_attrs[] = {"num_heads", "kv_num_heads", "sparse_
 static void sparse_claim(claim *c) {
   require_known(c, sparse_attrs);
   dtype t = in_type(c, S_Q);
-  REQUIRE(c, dtype_in(t, DTS_FLOAT), "input 0 has type %s", dtype_name(t));
   for (size_t i = S_K; i <= S_SIN; i++) require_types(c, i, i >= S_ROWS && i <= S_LENGTHS ? DTYPE_BIT(DT_I32) : DTYPE_BIT(t));
   CLAIM_GOES_ON(c);
   REQUIRE(c, has_in(c, S_K) == has_in(c, S_V), "key and value must come together");
@@ -191,5 +190,6 @@ static void sparse_claim(claim *c) {
 }
 
 const op_row ops_sparse[] = {OP("com.microsoft", "SparseAttention", 1, ANY, sparse_claim, sparse_attention,
-                                .host_in = IN(S_ROWS) | IN(S_COLUMNS) | IN(S_TOTAL) | IN(S_LENGTHS), .traits = OP_KV),
+                                .types = DTS_FLOAT, .host_in = IN(S_ROWS) | IN(S_COLUMNS) | IN(S_TOTAL) | IN(S_LENGTHS),
+                                .traits = OP_KV, .limits = "key and value come together; a sparse_block_size below 2^20"),
                              {0}};

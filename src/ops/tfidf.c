@@ -128,8 +128,6 @@ static void tfidf_claim(claim *c) {
   const char *why, *mode = attr_s(c->n, "mode", "TF");
   size_t weights = 0;
   bool weighed = attr_floats(c->n, "weights", &weights) != NULL;
-  require_types(c, 0, DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64));
-  CLAIM_GOES_ON(c);
   REQUIRE(c, !strcmp(mode, "TF") || !strcmp(mode, "IDF") || !strcmp(mode, "TFIDF"), "mode '%s'", mode);
   REQUIRE(c, attr_i(c->n, "min_gram_length", 1) >= 1, "min_gram_length is below 1");
   pool *p = pool_new(c->n, &why);
@@ -139,6 +137,8 @@ static void tfidf_claim(claim *c) {
   REQUIRE(c, fits, "weights with n-grams that do not count in their order");
 }
 
-const op_row ops_tfidf[] = {OP("", "TfIdfVectorizer", 9, ANY, tfidf_claim, tfidf, .host_in = IN(0), .traits = OP_NO_TRACE | OP_CHEAP,
-                               .prepare = pool_prepare, .unprepare = pool_free),
+const op_row ops_tfidf[] = {OP("", "TfIdfVectorizer", 9, ANY, tfidf_claim, tfidf,
+                               .types = DTYPE_BIT(DT_I32) | DTYPE_BIT(DT_I64), .host_in = IN(0),
+                               .traits = OP_NO_TRACE | OP_CHEAP, .prepare = pool_prepare, .unprepare = pool_free,
+                               .limits = "integer n-grams, each column one; weights with n-grams in their order only"),
                             {0}};

@@ -2,14 +2,6 @@
 #include "ops/numeric.h"
 #include "ops/op.h"
 
-static void claim_float(claim *c) { require_in_types(c, DTS_FLOAT64); }
-static void claim_numeric(claim *c) { require_in_types(c, DTS_NUMERIC); }
-static void claim_int(claim *c) { require_in_types(c, DTS_INT); }
-static void claim_bool(claim *c) { require_in_types(c, DTS_BOOL); }
-
-// MLX's erf is float32-accurate for float64.
-static void claim_erf(claim *c) { require_in_types(c, DTS_FLOAT); }
-
 static void abs_op(op *o) { out(o, 0, mx_abs(in(o, 0))); }
 static void neg_op(op *o) { out(o, 0, mx_neg(in(o, 0))); }
 static void sqrt_op(op *o) { out(o, 0, mx_sqrt(in(o, 0))); }
@@ -56,33 +48,33 @@ static void isinf_op(op *o) {
 }
 
 const op_row ops_unary[] = {
-    OP("", "Abs", 1, ANY, claim_numeric, abs_op, .traits = 0),
-    OP("", "Neg", 1, ANY, claim_numeric, neg_op, .traits = 0),
-    OP("", "Sign", 9, ANY, claim_numeric, sign_op, .traits = 0),
-    OP("", "Sqrt", 1, ANY, claim_float, sqrt_op, .traits = 0),
-    OP("", "Reciprocal", 1, ANY, claim_float, reciprocal_op, .traits = 0),
-    OP("", "Exp", 1, ANY, claim_float, exp_op, .traits = 0),
-    OP("", "Log", 1, ANY, claim_float, log_op, .traits = 0),
-    OP("", "Sin", 7, ANY, claim_float, sin_op, .traits = 0),
-    OP("", "Cos", 7, ANY, claim_float, cos_op, .traits = 0),
-    OP("", "Tan", 7, ANY, claim_float, tan_op, .traits = 0),
-    OP("", "Asin", 7, ANY, claim_float, asin_op, .traits = 0),
-    OP("", "Acos", 7, ANY, claim_float, acos_op, .traits = 0),
-    OP("", "Atan", 7, ANY, claim_float, atan_op, .traits = 0),
-    OP("", "Sinh", 9, ANY, claim_float, sinh_op, .traits = 0),
-    OP("", "Cosh", 9, ANY, claim_float, cosh_op, .traits = 0),
-    OP("", "Tanh", 1, ANY, claim_float, tanh_op, .traits = 0),
-    OP("", "Asinh", 9, ANY, claim_float, asinh_op, .traits = 0),
-    OP("", "Acosh", 9, ANY, claim_float, acosh_op, .traits = 0),
-    OP("", "Atanh", 9, ANY, claim_float, atanh_op, .traits = 0),
-    OP("", "Erf", 9, ANY, claim_erf, erf_op, .traits = 0),
-    OP("", "Ceil", 1, ANY, claim_float, ceil_op, .traits = 0),
-    OP("", "Floor", 1, ANY, claim_float, floor_op, .traits = 0),
-    OP("", "Round", 11, ANY, claim_float, round_op, .traits = 0),
-    OP("", "IsNaN", 9, ANY, claim_float, isnan_op, .traits = 0),
-    OP("", "IsInf", 10, ANY, claim_float, isinf_op, .traits = 0),
-    OP("", "Not", 1, ANY, claim_bool, not_op, .traits = 0),
-    OP("", "BitwiseNot", 18, ANY, claim_int, bitwise_not_op, .traits = 0),
-    OP("", "Sigmoid", 1, ANY, claim_float, sigmoid_op, .traits = 0),
+    OP("", "Abs", 1, ANY, NULL, abs_op, .types = DTS_NUMERIC),
+    OP("", "Neg", 1, ANY, NULL, neg_op, .types = DTS_NUMERIC),
+    OP("", "Sign", 9, ANY, NULL, sign_op, .types = DTS_NUMERIC),
+    OP("", "Sqrt", 1, ANY, NULL, sqrt_op, .types = DTS_FLOAT64),
+    OP("", "Reciprocal", 1, ANY, NULL, reciprocal_op, .types = DTS_FLOAT64),
+    OP("", "Exp", 1, ANY, NULL, exp_op, .types = DTS_FLOAT64),
+    OP("", "Log", 1, ANY, NULL, log_op, .types = DTS_FLOAT64),
+    OP("", "Sin", 7, ANY, NULL, sin_op, .types = DTS_FLOAT64),
+    OP("", "Cos", 7, ANY, NULL, cos_op, .types = DTS_FLOAT64),
+    OP("", "Tan", 7, ANY, NULL, tan_op, .types = DTS_FLOAT64),
+    OP("", "Asin", 7, ANY, NULL, asin_op, .types = DTS_FLOAT64),
+    OP("", "Acos", 7, ANY, NULL, acos_op, .types = DTS_FLOAT64),
+    OP("", "Atan", 7, ANY, NULL, atan_op, .types = DTS_FLOAT64),
+    OP("", "Sinh", 9, ANY, NULL, sinh_op, .types = DTS_FLOAT64),
+    OP("", "Cosh", 9, ANY, NULL, cosh_op, .types = DTS_FLOAT64),
+    OP("", "Tanh", 1, ANY, NULL, tanh_op, .types = DTS_FLOAT64),
+    OP("", "Asinh", 9, ANY, NULL, asinh_op, .types = DTS_FLOAT64),
+    OP("", "Acosh", 9, ANY, NULL, acosh_op, .types = DTS_FLOAT64),
+    OP("", "Atanh", 9, ANY, NULL, atanh_op, .types = DTS_FLOAT64),
+    OP("", "Erf", 9, ANY, NULL, erf_op, .types = DTS_FLOAT),  // MLX's erf is float32-accurate for float64
+    OP("", "Ceil", 1, ANY, NULL, ceil_op, .types = DTS_FLOAT64),
+    OP("", "Floor", 1, ANY, NULL, floor_op, .types = DTS_FLOAT64),
+    OP("", "Round", 11, ANY, NULL, round_op, .types = DTS_FLOAT64),
+    OP("", "IsNaN", 9, ANY, NULL, isnan_op, .types = DTS_FLOAT64),
+    OP("", "IsInf", 10, ANY, NULL, isinf_op, .types = DTS_FLOAT64),
+    OP("", "Not", 1, ANY, NULL, not_op, .types = DTS_BOOL),
+    OP("", "BitwiseNot", 18, ANY, NULL, bitwise_not_op, .types = DTS_INT),
+    OP("", "Sigmoid", 1, ANY, NULL, sigmoid_op, .types = DTS_FLOAT64),
     {0},
 };

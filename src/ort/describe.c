@@ -288,20 +288,66 @@ static void put_traits(text *t, uint32_t traits) {
   text_put(t, "]");
 }
 
+// The types of the main input. Without a set of its own a row takes all that MLX has, but for complex64, which no model that
+// ONNX Runtime loads has.
+static void put_types(text *t, const op_row *row) {
+  dtypes set = row->types ? row->types : row->traits & OP_NARROW ? DTS_TENSOR | DTS_NARROW : DTS_TENSOR;
+  bool some = false;
+  text_put(t, ",\"types\":[");
+  for (int i = DT_NONE + 1; i < DT_COUNT; i++) {
+    if (!dtype_in((dtype)i, set)) continue;
+    text_put(t, "%s\"%s\"", some ? "," : "", dtype_name((dtype)i));
+    some = true;
+  }
+  text_put(t, "]");
+}
+
+static void put_inputs(text *t, const char *name, uint32_t inputs) {
+  bool some = false;
+  text_put(t, ",\"%s\":[", name);
+  for (int i = 0; i < 32; i++) {
+    if (!(inputs & IN(i))) continue;
+    text_put(t, "%s%d", some ? "," : "", i);
+    some = true;
+  }
+  text_put(t, "]");
+}
+
+// The routes that a group with this node can take.
+static const char *compiles(const op_row *row) {
+  if (row->traits & OP_RANDOM) return "eager only: random";
+  if (row->traits & OP_NO_TRACE) return "eager only";
+  return row->past_in ? "decode/prefill" : "general";
+}
+
+static void put_row(text *t, const op_row *row) {
+  text_put(t, "{\"domain\":");
+  text_json(t, row->domain);
+  text_put(t, ",\"op_type\":");
+  text_json(t, row->type);
+  text_put(t, ",\"since\":%d,\"until\":", row->since);
+  if (row->until == ANY) text_put(t, "null");
+  else text_put(t, "%d", row->until);
+  put_types(t, row);
+  if (row->typed_in == ALL_IN) text_put(t, ",\"typed_in\":null");
+  else put_inputs(t, "typed_in", row->typed_in ? row->typed_in : IN(0));
+  text_put(t, ",\"limits\":");
+  text_json(t, row->limits);
+  text_put(t, ",\"compiles\":\"%s\"", compiles(row));
+  put_inputs(t, "by_value", row->traits & OP_NO_TRACE ? 0 : row->host_in);
+  put_traits(t, row->traits);
+  text_put(t, "}");
+}
+
 static void put_ops(text *t) {
   const op_row *row;
+  bool some = false;
   text_put(t, "[");
   for (size_t i = 0; (row = registry_row(i)); i++) {
     if (!strcmp(row->domain, "mlx")) continue;  // made by rewrites alone
-    text_put(t, "%s{\"domain\":", i ? "," : "");
-    text_json(t, row->domain);
-    text_put(t, ",\"op_type\":");
-    text_json(t, row->type);
-    text_put(t, ",\"since\":%d,\"until\":", row->since);
-    if (row->until == ANY) text_put(t, "null");
-    else text_put(t, "%d", row->until);
-    put_traits(t, row->traits);
-    text_put(t, "}");
+    if (some) text_put(t, ",");
+    put_row(t, row);
+    some = true;
   }
   text_put(t, "]");
 }
