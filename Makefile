@@ -51,8 +51,9 @@ sanitize:        ## the whole test suite under AddressSanitizer and UBSan
 tsan:            ## the thread tests under ThreadSanitizer
 	tools/sanitize.sh thread
 
-bench: build $(READY_TEST)  ## measure: BLAS forwarding and 4-bit products
+bench: build $(READY_TEST)  ## measure: products; compiled routes against eager ones and hand-written MLX
 	$(PY) bench/run.py $(ARGS)
+	$(PY) bench/compare.py $(ARGS)
 
 clean:           ## remove what was built
 	rm -rf build build-*

@@ -308,6 +308,18 @@ def test_compiled_without_a_compiler_on_the_path():
     assert done.returncode == 0 and done.stdout.strip() == "compiled", done.stderr
 
 
+def test_compiled_28_a_session_tells_its_counts_at_its_end():
+    here = Path(__file__).resolve().parent
+    code = ("import sys; sys.path[:0] = [%r, %r]\n"
+            "import onnxruntime_ep_mlx as m; m.register_execution_provider_library()\n"
+            "from test_compiled import *\n"
+            "session, _ = open_(gelu_like()); run_shapes(session, [(2, 3)] * 4); del session") % (str(here), str(here.parent / "python"))
+    env = {**os.environ, "ONNXRUNTIME_EP_MLX_VERBOSE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert '"general":4' in done.stderr and '"compiles":1' in done.stderr and "a session ends" in done.stderr, done.stderr
+
+
 def test_counters_of_the_process():
     before = mlx_ep.counters()
     session, _ = open_(gelu_like())

@@ -1,5 +1,5 @@
 // Operators over arrays: each is one call of MLX on the scope's stream.
-#include "mx/mx_impl.h"
+#include "mx/mx_layout.h"
 
 namespace {
 
@@ -34,6 +34,16 @@ mc::array scatter(const mc::array &a, const std::vector<mc::array> &idx, const m
   return mc::scatter(a, idx, up, ax, s);
 }
 
+mc::array concatenate(const std::vector<mc::array> &list, int axis, mc::Stream s) {
+  auto t = list.empty() ? std::nullopt : mx_turned(list[0]);
+  std::vector<mc::array> bases;
+  for (auto &a : list)
+    if (auto other = mx_turned(a); t && other && other->perm == t->perm) bases.push_back(other->base);
+  if (!t || bases.size() < list.size()) return mc::concatenate(list, axis, s);
+  int there = t->perm.at(static_cast<size_t>(axis < 0 ? axis + static_cast<int>(list[0].ndim()) : axis));
+  return mx_transposed(mc::concatenate(bases, there, s), t->perm, s);
+}
+
 // CUDA kernels of these crash the process on arrays without elements.
 mc::array matmul(const mc::array &a, const mc::array &b, mc::Stream s) {
   auto y = mc::matmul(a, b, s);
@@ -59,11 +69,17 @@ mc::array softmax(const mc::array &a, int axis, const mx_scope *s) {
 extern "C" {
 
 #define MX_1(name, fn) \
-  mx mx_##name(mx x) { return mx_call(ON(x) mc::fn(mx_a(x), s) END); }
+  mx mx_##name(mx x) { return mx_call(ON(x) mx_follow(mx_a(x), s, [&](auto &a) { return mc::fn(a, s); }) END); }
 #define MX_2(name, fn) \
-  mx mx_##name(mx x, mx y) { return mx_call(ON(x) mc::fn(mx_a(x), mx_a(y), s) END); }
+  mx mx_##name(mx x, mx y) { \
+    return mx_call(ON(x) mx_follow(mx_a(x), mx_a(y), s, [&](auto &a, auto &b) { return mc::fn(a, b, s); }) END); \
+  }
 #define MX_R(name, fn) \
-  mx mx_##name(mx x, mx_ints axes, bool keepdims) { return mx_call(ON(x) mc::fn(mx_a(x), mx_vec(axes), keepdims, s) END); }
+  mx mx_##name(mx x, mx_ints axes, bool keepdims) { \
+    if (!keepdims) return mx_call(ON(x) mc::fn(mx_a(x), mx_vec(axes), false, s) END); \
+    return mx_call(ON(x) mx_follow_along(mx_a(x), mx_vec(axes), s, \
+                                         [&](auto &a, auto &along) { return mc::fn(a, along, true, s); }) END); \
+  }
 #define MX_A(name, fn) \
   mx mx_##name(mx x, int axis, bool keepdims) { return mx_call(ON(x) mc::fn(mx_a(x), axis, keepdims, s) END); }
 #define MX_S(name, fn) \
@@ -74,13 +90,13 @@ extern "C" {
 
 mx mx_astype(mx x, dtype t) {
   if (mx_dtype(x) == t) return x;
-  return mx_call(ON(x) mc::astype(mx_a(x), mx_to_dtype(t), s) END);
+  return mx_call(ON(x) mx_follow(mx_a(x), s, [&](auto &a) { return mc::astype(a, mx_to_dtype(t), s); }) END);
 }
 mx mx_view(mx x, dtype t) { return mx_call(ON(x) mc::view(mx_a(x), mx_to_dtype(t), s) END); }
 
 mx mx_reshape(mx x, mx_ints shape) { return mx_call(ON(x) mc::reshape(mx_a(x), mx_to_shape(shape), s) END); }
 mx mx_flatten(mx x, int first, int last) { return mx_call(ON(x) mc::flatten(mx_a(x), first, last, s) END); }
-mx mx_transpose(mx x, mx_ints perm) { return mx_call(ON(x) mc::transpose(mx_a(x), mx_vec(perm), s) END); }
+mx mx_transpose(mx x, mx_ints perm) { return mx_call(ON(x) mx_transposed(mx_a(x), mx_vec(perm), s) END); }
 mx mx_swapaxes(mx x, int a, int b) { return mx_call(ON(x) mc::swapaxes(mx_a(x), a, b, s) END); }
 mx mx_expand_dims(mx x, mx_ints axes) {
   return axes.n == 0 ? x : mx_call(ON(x) mc::expand_dims(mx_a(x), mx_vec(axes), s) END);
@@ -90,7 +106,7 @@ mx mx_squeeze(mx x, mx_ints axes) {
 }
 mx mx_broadcast_to(mx x, mx_ints shape) { return mx_call(ON(x) mc::broadcast_to(mx_a(x), mx_to_shape(shape), s) END); }
 mx mx_concatenate(mx_scope *sc, const mx *xs, size_t n, int axis) {
-  return mx_call(sc, [&] { return mc::concatenate(arrays(xs, n), axis, sc->stream); });
+  return mx_call(sc, [&] { return concatenate(arrays(xs, n), axis, sc->stream); });
 }
 mx mx_stack(mx_scope *sc, const mx *xs, size_t n, int axis) {
   return mx_call(sc, [&] { return mc::stack(arrays(xs, n), axis, sc->stream); });
@@ -116,13 +132,20 @@ mx mx_pad(mx x, mx_ints axes, mx_ints low, mx_ints high, mx value, const char *m
                                value ? mx_a(value) : mc::array(0, mx_a(x).dtype()), mode, s) END);
 }
 mx mx_tile(mx x, mx_ints reps) { return mx_call(ON(x) mc::tile(mx_a(x), mx_vec(reps), s) END); }
-mx mx_repeat(mx x, int repeats, int axis) { return mx_call(ON(x) mc::repeat(mx_a(x), repeats, axis, s) END); }
+mx mx_repeat(mx x, int repeats, int axis) {
+  return mx_call(ON(x) mx_follow_along(mx_a(x), {axis}, s,
+                                       [&](auto &a, auto &at) { return mc::repeat(a, repeats, at[0], s); }) END);
+}
 mx mx_contiguous(mx x) { return mx_call(ON(x) mc::contiguous(mx_a(x), false, s) END); }
 mx mx_as_strided(mx x, mx_ints shape, const int64_t *strides, size_t offset) {
   return mx_call(ON(x) mc::as_strided(mx_a(x), mx_to_shape(shape), mc::Strides(strides, strides + shape.n), offset, s) END);
 }
 
-mx mx_take(mx x, mx indices, int axis) { return mx_call(ON(x) mc::take(mx_a(x), mx_a(indices), axis, s) END); }
+mx mx_take(mx x, mx indices, int axis) {
+  if (mx_ndim(indices) != 1) return mx_call(ON(x) mc::take(mx_a(x), mx_a(indices), axis, s) END);
+  return mx_call(ON(x) mx_follow_along(mx_a(x), {axis}, s,
+                                       [&](auto &a, auto &at) { return mc::take(a, mx_a(indices), at[0], s); }) END);
+}
 mx mx_take_along_axis(mx x, mx indices, int axis) {
   return mx_call(ON(x) mc::take_along_axis(mx_a(x), mx_a(indices), axis, s) END);
 }
@@ -140,7 +163,11 @@ mx mx_gather(mx x, const mx *indices, size_t n, mx_ints axes, mx_ints slice_size
 }
 
 mx mx_where(mx cond, mx x, mx y) { return mx_call(ON(x) mc::where(mx_a(cond), mx_a(x), mx_a(y), s) END); }
-mx mx_clip(mx x, mx lo, mx hi) { return mx_call(ON(x) mc::clip(mx_a(x), maybe(lo), maybe(hi), s) END); }
+mx mx_clip(mx x, mx lo, mx hi) {
+  bool bounds = (!lo || mx_ndim(lo) == 0) && (!hi || mx_ndim(hi) == 0);
+  if (!bounds) return mx_call(ON(x) mc::clip(mx_a(x), maybe(lo), maybe(hi), s) END);
+  return mx_call(ON(x) mx_follow(mx_a(x), s, [&](auto &a) { return mc::clip(a, maybe(lo), maybe(hi), s); }) END);
+}
 mx mx_softmax(mx x, int axis) {
   return mx_call(x->scope, [&] { return softmax(mx_a(x), axis, x->scope); });
 }

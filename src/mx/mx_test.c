@@ -141,6 +141,32 @@ static void traces_are_simplified(void) {
   CHECK(!trace(read_body, NULL, 3, &e) && !err_ok(&e));
 }
 
+// Between two layouts: everything happens in the first one.
+static void layout_body(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, size_t n_out) {
+  (void)user, (void)n_in, (void)n_out;
+  mx x = mx_transpose(in[0], MXI(0, 3, 1, 2)), y = mx_add(x, mx_full(s, MXI(5, 1, 1), 1, DT_F32));
+  mx both[2] = {mx_max(y, MXI(2, 3), true), mx_max(x, MXI(2, -1), true)};
+  mx z = mx_mul(y, mx_sub(both[0], both[1]));  // times one
+  out[0] = mx_transpose(mx_concatenate(s, (mx[]){z, mx_neg(mx_neg(x))}, 2, 1), MXI(0, 2, 3, 1));
+}
+
+static void steps_follow_the_layout_of_their_data(void) {
+  err e = {0};
+  mx_spec spec = {DT_F32, MXI(1, 2, 3, 5)};
+  mx_fn *f = mx_trace(layout_body, NULL, &spec, 1, 1, MX_CPU, &e);
+  CHECK(f && mx_fn_steps(f) == 10);  // add, two maxima, sub, mul, two negs, concatenate, and two broadcasts: no transpose
+  if (!f) return;
+  mx_scope *s = scope();
+  float v[30];
+  for (int i = 0; i < 30; i++) v[i] = (float)i;
+  mx x = mx_from(s, v, DT_F32, spec.shape), y;
+  const float *p = mx_apply(f, s, &x, 1, &y) ? mx_read(y) : NULL;
+  CHECK(p && mx_dim(y, 3) == 10);
+  for (int i = 0; p && i < 30; i++) CHECK(p[i / 5 * 10 + i % 5] == v[i] + 1 && p[i / 5 * 10 + 5 + i % 5] == v[i]);
+  mx_scope_free(s);
+  mx_fn_free(f);
+}
+
 static void baked_body(void *user, mx_scope *s, const mx *in, size_t n_in, mx *out, size_t n_out) {
   (void)n_in, (void)n_out;
   int n = mx_dim(in[0], 0);
@@ -226,6 +252,7 @@ void mx_tests(void) {
   rounds_do_not_pile_up();
   traces_replay_and_fail_cleanly();
   traces_are_simplified();
+  steps_follow_the_layout_of_their_data();
   only_traces_that_hold_no_size_are_the_same();
   quantised_products_match_their_definition();
   mx_thread_end();

@@ -1,6 +1,7 @@
 #include "run/engine.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 #include "cpu/pool.h"
 #include "run/compiled.h"
@@ -54,8 +55,17 @@ engine *engine_new(const opts *o, log_sink log, err *e) {
   return NULL;
 }
 
+// The host's logger may be gone by now.
+static void tell_counts(const engine *en) {
+  text t = {0};
+  counters_json(&en->count, &t);
+  if (t.s && !t.failed) fprintf(stderr, "MLX: a session ends: %s\n", t.s);
+  text_free(&t);
+}
+
 void engine_free(engine *en) {
   if (!en) return;
+  if (en->o.verbose) tell_counts(en);
   worker_free(en->worker);
   mem_free(en);
 }
