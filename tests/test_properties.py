@@ -124,6 +124,7 @@ def test_reduce(draw):
     kinds = "Sum Mean Prod L1 L2 SumSquare LogSum LogSumExp Max Min".split()
     op = "Reduce" + draw(one_of(kinds))
     t = draw(one_of((np.float32, np.float64, np.float16, np.int32, np.int64)))
+    assume(op != "ReduceLogSumExp" or np.dtype(t).kind == "f")  # ORT takes exp and log in whole numbers: 8 of [7, 8, 6, 7, 3, 8]
     dims, attrs = shape(draw), {}
     x = values(draw, dims, t, lo=1, hi=3) if op in ("ReduceProd", "ReduceLogSum") else values(draw, dims, t)
     axes = axes_of(draw, len(dims)) if draw(flags) else None
@@ -271,7 +272,9 @@ def test_views(draw):
         ins = [x, i64(ones)] if ones else [x]
         return Case(op, 13, ins, const=some_const(draw, range(1, len(ins))))
     if op == "Unsqueeze":
-        return Case(op, 13, [x, i64(axes_of(draw, rank + draw(st.integers(1, 3)), 1))], const=some_const(draw, (1,)))
+        axes = axes_of(draw, rank + draw(st.integers(1, 3)), 1)
+        assume(rank + len(axes) <= 10)  # the device's limit
+        return Case(op, 13, [x, i64(axes)], const=some_const(draw, (1,)))
     if op == "Expand":
         return Case(op, 13, [values(draw, partner(draw, x.shape), x.dtype), i64(partner(draw, x.shape))], const=some_const(draw, (1,)))
     return Case(op, 13, [x, i64([draw(st.integers(0, 3)) for _ in range(rank)])], const=some_const(draw, (1,)))

@@ -137,6 +137,7 @@ def test_compress(draw):
 def test_unique(draw):
     x = values(draw, shape(draw, lo=1, hi=4), draw(one_of((np.float32, np.float64, np.int64, np.int8))), lo=0, hi=2).round()
     attrs = {"sorted": draw(one_of((0, 1)))} | ({"axis": axis_of(draw, x.ndim)} if draw(flags) else {})
+    assume(x.size or "axis" not in attrs)  # ORT aborts
     return Case("Unique", 11, [x], outs=draw(st.integers(1, 4)), attrs=attrs)
 
 
@@ -284,6 +285,7 @@ def test_quant(draw):
         axis = axis_of(draw, len(dims))
         size, attrs = (dims[axis],), {"axis": axis}
     if form == "block":
+        assume(op[0] == "D" or x.size)  # ORT divides by zero blocks
         block = draw(st.integers(1, 3))
         attrs["block_size"] = block
         size = tuple(-(-d // block) if a == axis % len(dims) else d for a, d in enumerate(dims))

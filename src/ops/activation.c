@@ -150,10 +150,15 @@ static void bias_add_op(op *o) { out(o, 0, mx_add(biased(o), f32_up(in(o, 2))));
 static void gated_add_op(op *o) { out(o, 0, mx_add(in(o, 0), mx_mul(in(o, 1), in(o, 2)))); }
 
 // ---- Clip -------------------------------------------------------------------------------------------------------------------
-// A bound is one number, whatever its rank.
-static mx bound(op *o, size_t i, mx x) {
+static double greatest(dtype t) {
+  static const double of_bf16 = 0x1.FEp127;
+  return t == DT_F64 ? DBL_MAX : t == DT_F32 ? (double)FLT_MAX : t == DT_F16 ? 65504 : of_bf16;
+}
+
+// A bound is one number, whatever its rank. An absent one is the type's last finite number, so that infinities are cut.
+static mx bound(op *o, size_t i, double side, mx x) {
   mx b = in(o, i);
-  if (!b) return NULL;
+  if (!b) return dtype_is_float(mx_dtype(x)) ? mx_scalar(x, side * greatest(mx_dtype(x))) : NULL;
   if (mx_size(b) != 1) return op_fail(o, "input %zu, a bound, holds %zu numbers", i, mx_size(b));
   return mx_astype(mx_reshape(b, (mx_ints){0}), mx_dtype(x));
 }
@@ -167,8 +172,8 @@ static mx old_bound(op *o, const char *name, float dflt, mx x) {
 static void clip_op(op *o) {
   mx x = in(o, 0);
   bool old = o->n->since < 11;
-  mx lo = old ? old_bound(o, "min", -FLT_MAX, x) : bound(o, 1, x);
-  mx hi = old ? old_bound(o, "max", FLT_MAX, x) : bound(o, 2, x);
+  mx lo = old ? old_bound(o, "min", -FLT_MAX, x) : bound(o, 1, -1, x);
+  mx hi = old ? old_bound(o, "max", FLT_MAX, x) : bound(o, 2, 1, x);
   out(o, 0, lo || hi ? mx_clip(x, lo, hi) : x);
 }
 
