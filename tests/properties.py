@@ -6,7 +6,10 @@ finds it again: `pytest --hypothesis-seed=N`. ONNX Runtime's CPU provider is the
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib.util
 import os
+import pathlib
 
 import numpy as np
 from hypothesis import HealthCheck, core, given, note, reject, settings
@@ -140,3 +143,26 @@ def pair(draw, dims: tuple) -> list:
     """Two shapes that broadcast to dims, or to a smaller shape."""
     a, b = tuple(1 if draw(st.integers(0, 4)) == 4 else d for d in dims), partner(draw, dims)
     return [b, a] if draw(flags) else [a, b]
+
+
+# ---- cases of the families' own builders --------------------------------------------------------------------------------------
+@functools.cache
+def family(name: str):
+    """src/ops/<name>_test.py, apart from the module that pytest collects."""
+    path = pathlib.Path(__file__).parent.parent / "src" / "ops" / f"{name}_test.py"
+    spec = importlib.util.spec_from_file_location(f"built_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def built(draw, name: str, build) -> Case:
+    """The case that build(module) adds to the family, with the builder's oracle and numbers of this draw."""
+    module = family(name)
+    module.rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    before = len(module.f.cases)
+    build(module)
+    added = module.f.cases[before:]
+    del module.f.cases[before:]
+    assert len(added) == 1, f"{len(added)} cases were built"
+    return added[0]
