@@ -1,8 +1,6 @@
 """Random cases where arithmetic ends: extreme integers, every pair of types, ties, axes without elements, and the rarer modes."""
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -213,7 +211,8 @@ def test_float_power(draw):
     a = np.asarray(rng.choice(ENDS[:7] + (2.0, -2.0, 0.25, 9.0), a)).astype(t)
     b = np.asarray(rng.choice((0.0, 1.0, 2.0, 3.0, -1.0, -2.0, 0.5, -0.5, np.inf, -np.inf, np.nan), b)).astype(t)
     with np.errstate(all="ignore"):
-        return Case("Pow", 15, [a, b], want=[np.asarray(np.power(a, b))], const=draw(one_of(((), (1,)))))
+        wide = [np.array(v) for v in np.broadcast_arrays(a, b)]  # with one exponent of 0.5, numpy takes roots, of -inf too
+        return Case("Pow", 15, [a, b], want=[np.asarray(np.power(*wide))], const=draw(one_of(((), (1,)))))
 
 
 # ---- ties ---------------------------------------------------------------------------------------------------------------------
@@ -286,3 +285,56 @@ def test_far_slices(draw):
         cut[a % x.ndim] = slice(i, None if j < 0 else j, k) if n else slice(0, 0)
     ins = [x, *(np.asarray(v, t) for v in (starts, stops, axes, steps))]
     return Case("Slice", draw(one_of((10, 13))), ins, const=some_const(draw, range(1, 5)), want=[x[tuple(cut)]])
+
+
+# ---- attention with a past ----------------------------------------------------------------------------------------------------
+@prop
+@st.composite
+def test_causal_attention(draw):
+    """Versions 23 and 24, several new tokens after a past, fewer or more keys than queries, against onnx.reference."""
+    version, kv, times, batch = draw(one_of((23, 24))), draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    rows, keys, past, size = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(0, 4)), draw(one_of((2, 4)))
+    heads, flat, has_past = kv * times, draw(flags), draw(flags)
+    ins = [values(draw, (batch, n, h * size) if flat else (batch, h, n, size), np.float32, scale=1) for h, n in ((heads, rows), (kv, keys), (kv, keys))]
+    attrs = {"is_causal": 1} | ({"q_num_heads": heads, "kv_num_heads": kv} if flat else {}) | ({"softcap": 2.0} if draw(flags) else {})
+    total = keys + (past if has_past else 0)
+    if draw(flags):
+        mask = values(draw, (rows, total), draw(one_of((np.bool_, np.float32))), scale=1)
+        ins.append(np.logical_or(mask, np.arange(total) == 0) if mask.dtype == np.bool_ else mask)
+    if has_past:
+        ins += [None] * (4 - len(ins)) + [values(draw, (batch, kv, past, size), np.float32, scale=1) for _ in range(2)]
+    return Case("Attention", version, ins, outs=3 if has_past else 1, attrs=attrs, tol=(1e-4, 1e-5), ref="onnx")
+
+
+# ---- resizing -----------------------------------------------------------------------------------------------------------------
+@prop
+@st.composite
+def test_resize_modes(draw):
+    """Policies, axes, regions and antialiasing, against ONNX Runtime."""
+    mode = draw(one_of(("nearest", "linear", "cubic")))
+    rank = draw(st.integers(3, 4)) if mode == "nearest" else 4
+    dims = tuple(draw(st.integers(1, 6)) for _ in range(rank))
+    x = values(draw, dims, draw(one_of((np.float32, np.uint8) if mode == "nearest" else (np.float32,))))
+    coordinates = draw(one_of(("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")))
+    attrs, roi, axes = {"mode": mode, "coordinate_transformation_mode": coordinates}, None, [rank - 2, rank - 1]
+    if mode == "nearest":
+        attrs["nearest_mode"] = draw(one_of(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")))
+    elif draw(flags) and coordinates not in ("tf_crop_and_resize", "half_pixel_symmetric"):
+        attrs["antialias"] = 1
+    if mode == "cubic" and draw(flags):
+        attrs |= {"cubic_coeff_a": -0.5, "exclude_outside": draw(one_of((0, 1)))}
+    named = draw(flags)
+    if named:
+        attrs["axes"] = axes
+    if coordinates == "tf_crop_and_resize":
+        low, high = values(draw, (2,), np.float32, lo=0, hi=0.4), values(draw, (2,), np.float32, lo=0.5, hi=1)
+        ends = [low, high] if named else [np.r_[np.zeros(rank - 2), low], np.r_[np.ones(rank - 2), high]]
+        roi, attrs["extrapolation_value"] = np.concatenate(ends).astype(np.float32), 1.5
+    if draw(flags):
+        some = [draw(one_of((0.5, 1, 2, 1.5, 3, 0.75))) for _ in axes]
+        return Case("Resize", 19, [x, roi, np.array(some if named else [1] * (rank - 2) + some, np.float32)], attrs=attrs, const=some_const(draw, (2,)),
+                    tol=(1e-4, 1e-4))
+    some = [draw(st.integers(1, 9)) for _ in axes]
+    if named and roi is None and draw(flags):
+        attrs["keep_aspect_ratio_policy"] = draw(one_of(("stretch", "not_larger", "not_smaller")))
+    return Case("Resize", 19, [x, roi, None, i64(some if named else [*dims[:-2], *some])], attrs=attrs, const=(3,), tol=(1e-4, 1e-4))
