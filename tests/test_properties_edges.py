@@ -332,11 +332,11 @@ def test_resize_modes(draw):
         roi, attrs["extrapolation_value"] = np.concatenate(ends).astype(np.float32), 1.5
     if draw(flags):
         some = [draw(one_of((0.5, 1, 2, 1.5, 3, 0.75))) for _ in axes]
-        assume(roi is None or some != [1, 1])  # ORT copies, whatever the region
+        assume(roi is None or 1 not in some)  # ORT copies along an axis that keeps its length, whatever the region
         return Case("Resize", 19, [x, roi, np.array(some if named else [1] * (rank - 2) + some, np.float32)], attrs=attrs, const=some_const(draw, (2,)),
                     tol=(1e-4, 1e-4))
     some = [draw(st.integers(1, 9)) for _ in axes]
-    assume(roi is None or tuple(some) != dims[-2:])
+    assume(roi is None or all(a != d for a, d in zip(some, dims[-2:])))
     if named and roi is None and draw(flags):
         attrs["keep_aspect_ratio_policy"] = draw(one_of(("stretch", "not_larger", "not_smaller")))
     return Case("Resize", 19, [x, roi, None, i64(some if named else [*dims[:-2], *some])], attrs=attrs, const=(3,), tol=(1e-4, 1e-4))
