@@ -152,9 +152,9 @@ def convolutions(seconds: float) -> Iterator[Line]:
         for name, path, x in (("ResNet-50, 224x224", light, picture), ("PP-OCRv4 detector, 320x480", detector, text)):
             both, x = pair(path), np.ascontiguousarray(x, np.float32)
             feeds = {both[0].session.get_inputs()[0].name: x}
-            hand = with_numpy(mx.compile(ConvNet(path)))
-            yield line_of(name, seconds, both, "general", 1e-3, tuple(lambda s=s: s.run(None, feeds) for s in both),
-                          {"hand": lambda: hand(x)})
+            functions = {"hand": ConvNet(path), "hand, few convolutions": ConvNet(path, by_products=True)}
+            by_hand = {way: lambda f=with_numpy(mx.compile(function)): f(x) for way, function in functions.items()}
+            yield line_of(name, seconds, both, "general", 1e-3, tuple(lambda s=s: s.run(None, feeds) for s in both), by_hand)
 
 
 # ---- SmolLM2 ------------------------------------------------------------------------------------------------------------------

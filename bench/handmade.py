@@ -23,7 +23,10 @@ def channels(w: np.ndarray) -> np.ndarray:
 
 
 class ConvNet:
-    def __init__(self, path: str):
+    """`by_products`: without MLX's convolution where it is slow on the CPU device: a 1x1 one is a matrix product, a depthwise one a sum."""
+
+    def __init__(self, path: str, by_products: bool = False):
+        self.by_products = by_products
         graph = onnx.load(path).graph
         self.constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
         self.inputs = [i.name for i in graph.input if i.name not in self.constants]
@@ -74,10 +77,24 @@ class ConvNet:
         return values[name] if name in values else self.constant(name)
 
     def conv(self, v: dict, n: onnx.NodeProto, a: dict) -> mx.array:
-        w = self.constant(n.input[1])
-        y = mx.conv_general(v[n.input[0]], w, stride=a.get("strides", [1, 1]), padding=(a.get("pads", [0] * 4)[:2], a.get("pads", [0] * 4)[2:]),
-                            kernel_dilation=a.get("dilations", [1, 1]), groups=a.get("group", 1))
+        x, w = v[n.input[0]], self.constant(n.input[1])
+        stride, pads = a.get("strides", [1, 1]), a.get("pads", [0] * 4)
+        if self.by_products and a.get("group", 1) == x.shape[-1] == w.shape[0]:
+            y = self.depthwise(x, w, stride, pads)
+        elif self.by_products and w.shape[1:3] == (1, 1) and not any(pads):
+            y = x[:, ::stride[0], ::stride[1]] @ w[:, 0, 0].T
+        else:
+            y = mx.conv_general(x, w, stride=stride, padding=(pads[:2], pads[2:]), kernel_dilation=a.get("dilations", [1, 1]),
+                                groups=a.get("group", 1))
         return y + self.constant(n.input[2]) if len(n.input) > 2 else y
+
+    def depthwise(self, x: mx.array, w: mx.array, stride: list[int], pads: list[int]) -> mx.array:
+        """A sum of shifted products, one for each place of the window."""
+        x = mx.pad(x, [(0, 0), (pads[0], pads[2]), (pads[1], pads[3]), (0, 0)])
+        _, height, width, _ = x.shape
+        places = [(i, j) for i in range(w.shape[1]) for j in range(w.shape[2])]
+        (down, right), bottom, end = stride, height - w.shape[1] + 1, width - w.shape[2] + 1
+        return reduce(mx.add, (x[:, i:i + bottom:down, j:j + end:right] * w[:, i, j, 0] for i, j in places))
 
     def conv_transpose(self, v: dict, n: onnx.NodeProto, a: dict) -> mx.array:
         w = self.constant(n.input[1], lambda w: np.ascontiguousarray(w.transpose(1, 2, 3, 0)))
@@ -264,7 +281,8 @@ class MiniLM:
         (q, k, v, o, up, down), name = self.w[i], f"encoder.layer.{i}."
         b, n, width = x.shape
         heads = lambda y: y.reshape(b, n, self.heads, -1).transpose(0, 2, 1, 3)  # noqa: E731
-        q, k, v = (heads(mx.addmm(self.t[f"{name}attention.self.{part}.bias"], x, w)) for part, w in (("query", q), ("key", k), ("value", v)))
+        q, k, v = (heads(mx.addmm(self.t[f"{name}attention.self.{part}.bias"], x, w))
+                   for part, w in (("query", q), ("key", k), ("value", v)))
         y = mx.fast.scaled_dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask=mask)
         y = mx.addmm(self.t[name + "attention.output.dense.bias"], y.transpose(0, 2, 1, 3).reshape(b, n, width), o)
         x = self.norm(x + y, name + "attention.output")
