@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def test_every_operator_has_a_passing_case():
     listed = {(row["domain"], row["op_type"]) for row in mlx_ep.describe("ops")}
     assert len(listed) > 100
     assert sorted(listed - tested - ONLY_IN_C) == []
+
+
+def test_every_operator_has_a_random_case():
+    """By its name in a property file, or in the test file of a family whose builder a property calls."""
+    text = "".join(f.read_text() for f in (ROOT / "tests").glob("test_properties*.py"))
+    for name in set(re.findall(r'built\(draw, "(\w+)"', text)):
+        text += (ROOT / "src" / "ops" / f"{name}_test.py").read_text()
+    words = set(re.findall(r"\w+", text))
+    words |= {"Reduce" + kind for kind in words}  # these are put together from their kinds
+    listed = {(row["domain"], row["op_type"]) for row in mlx_ep.describe("ops")}
+    assert sorted(key for key in listed - ONLY_IN_C if key[1] not in words) == []
 
 
 def known_schemas():

@@ -267,8 +267,13 @@ def test_positions(draw):
 @prop
 @st.composite
 def test_rotary(draw):
-    op, inter = draw(one_of(("onnx", "RotaryEmbedding", "MRotaryEmbedding"))), draw(one_of((0, 1)))
+    op, inter = draw(one_of(("onnx", "RotaryEmbedding", "MRotaryEmbedding", "GemmaRotaryEmbedding"))), draw(one_of((0, 1)))
     batch, rows, heads, half = draw(st.integers(1, 2)), draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    if op[0] == "G":
+        angle, states = values(draw, (batch, rows, half), F32), [values(draw, (batch, heads, rows, half), np.float16) for _ in range(4)]
+        c, s = (g(angle).astype(np.float16)[:, None].astype(F32) for g in (np.cos, np.sin))
+        want = [(states[i].astype(F32) * c + states[i + 1].astype(F32) * s).astype(np.float16) for i in (0, 2)]
+        return ms(op, [angle, *states], outs=2, want=want, out_types=[np.float16] * 2)
     size = 2 * half + (2 * draw(st.integers(0, 2)) if op != "MRotaryEmbedding" else 0)
     flat, part = draw(flags), size != 2 * half
     x = values(draw, (batch, rows, heads * size) if flat else (batch, heads, rows, size), F32)
