@@ -173,6 +173,74 @@ def test_compiled_08_rewinding_a_shared_cache():
     assert counted(identity)["runs"]["decode"] == 10
 
 
+def one_attention(op: str, domain: str, names: list[str], dims: dict, **attrs) -> onnx.ModelProto:
+    """A node with a cache and nothing else; every size is symbolic."""
+    kinds = {"lengths": TensorProto.INT32, "total": TensorProto.INT32, "attention_mask": TensorProto.INT32}
+    ins = [tensor(n, [f"{n}{i}" for i in range(dims[n])], kinds.get(n, TensorProto.FLOAT)) for n in names if n]
+    outs = [tensor(n, [f"{n}{i}" for i in range(r)]) for n, r in (("y", 3), ("nk", 4), ("nv", 4))]
+    model = simple([helper.make_node(op, names, ["y", "nk", "nv"], domain=domain, **attrs)], ins, outs)
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
+def refused_after_good_runs(model: onnx.ModelProto, good, bad: dict, why: str) -> None:
+    """Runs that fit, one that does not (an error, as on the eager route), and runs that fit again, on the same closure."""
+    session, identity = open_(model)
+    for past in (4, 5, 6):
+        session.run(None, good(past))
+    with pytest.raises(Exception, match=why):
+        session.run(None, {**good(7), **bad})
+    session.run(None, good(8))
+    c = counted(identity)
+    assert c["runs"] == {"eager": 0, "general": 0, "decode": 4, "prefill": 0} and c["compiles"] == 1, c
+    assert c["fallbacks"] == {"a value is out of its range": 1}, c
+
+
+def rows(*dims) -> np.ndarray:
+    return np.random.default_rng(4).standard_normal(dims).astype(np.float32)
+
+
+def test_compiled_22_past_keys_and_values_of_different_lengths_are_an_error():
+    names = ["q", "k", "v", "", "", "", "pk", "pv"]
+    model = one_attention("MultiHeadAttention", "com.microsoft", names, {"q": 3, "k": 3, "v": 3, "pk": 4, "pv": 4}, num_heads=2)
+    good = lambda p: {"q": rows(1, 1, 16), "k": rows(1, 1, 16), "v": rows(1, 1, 16), "pk": rows(1, 2, p, 8), "pv": rows(1, 2, p, 8)}  # noqa: E731
+    refused_after_good_runs(model, good, {"pv": rows(1, 2, 3, 8)}, "past")
+
+
+def test_compiled_22_a_mask_that_is_longer_than_the_cache_is_an_error():
+    names = ["q", "k", "v", "", "attention_mask", "", "pk", "pv"]
+    dims = {"q": 3, "k": 3, "v": 3, "attention_mask": 2, "pk": 4, "pv": 4}
+    model = one_attention("MultiHeadAttention", "com.microsoft", names, dims, num_heads=2)
+    good = lambda p: {"q": rows(1, 1, 16), "k": rows(1, 1, 16), "v": rows(1, 1, 16), "pk": rows(1, 2, p, 8), "pv": rows(1, 2, p, 8),  # noqa: E731
+                      "attention_mask": np.ones((1, p + 1), np.int32)}
+    refused_after_good_runs(model, good, {"attention_mask": np.ones((1, 12), np.int32)}, "mask")
+
+
+def test_compiled_22_a_cache_that_is_shorter_than_another_layers_is_an_error():
+    shape, model = decoder()
+    session, identity = open_(model)
+    d = Driver(shape, session, 1, 16)
+    for part in ("key", "value"):
+        d.cache[f"past_key_values.1.{part}"] = d.value(np.zeros((1, shape.kv_heads, 4, shape.size), np.float32))
+    d.step([1, 2, 3])
+    d.step([4])
+    d.lengths[:] = 6
+    with pytest.raises(Exception, match="past rows"):
+        d.step([5])
+    assert counted(identity)["fallbacks"] == {"a value is out of its range": 1}
+
+
+def test_compiled_22_a_bias_that_is_shorter_than_the_cache_is_an_error():
+    names = ["q", "k", "v", "pk", "pv", "lengths", "total", "", "", "", "bias"]
+    dims = {"q": 3, "k": 3, "v": 3, "pk": 4, "pv": 4, "lengths": 1, "total": 0, "bias": 4}
+    model = one_attention("GroupQueryAttention", "com.microsoft", names, dims, num_heads=2, kv_num_heads=1)
+    good = lambda p: {"q": rows(1, 1, 32), "k": rows(1, 1, 16), "v": rows(1, 1, 16), "pk": rows(1, 1, p, 16), "pv": rows(1, 1, p, 16),  # noqa: E731
+                      "lengths": np.array([p], np.int32), "total": np.array(p + 1, np.int32), "bias": rows(1, 2, 1, 16)}
+    refused_after_good_runs(model, good, {"total": np.array(17, np.int32), "lengths": np.array([16], np.int32), "pk": rows(1, 1, 16, 16),
+                                          "pv": rows(1, 1, 16, 16)}, "attention_bias")
+
+
 # ---- the general route ------------------------------------------------------------------------------------------------------
 def simple(nodes, inputs, outputs, constants=()) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(v, k) for k, v in constants])

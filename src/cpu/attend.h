@@ -23,6 +23,7 @@ typedef struct cpu_attend {
   const int32_t *past_len;     // [batch]: valid rows of the past, brought into [0, past]; NULL: all
   cpu_rows mask;               // broadcast to [batch, heads, rows, >= past_len + rows] by strides of 0; see mx_attend
   cpu_mask mask_kind;
+  int64_t columns;             // of the mask; a key beyond them is not seen
   const float *sink;           // [heads] or NULL
   float scale, cap;
   int64_t window;              // 0: none

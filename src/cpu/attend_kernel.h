@@ -146,6 +146,7 @@ static void add_values(const float *p, const float *v, int64_t stride, int64_t n
 // ---- a block ------------------------------------------------------------------------------------------------------------
 static float mask_value(const cpu_attend *a, int64_t b, int64_t h, int64_t i, int64_t column) {
   const cpu_rows *m = &a->mask;
+  if (column >= a->columns) return -INFINITY;
   int64_t at = b * m->stride[0] + h * m->stride[1] + i * m->stride[2] + column * m->stride[3];
   if (a->mask_kind == CPU_MASK_BOOL) return ((const uint8_t *)m->p)[at] ? 0 : -INFINITY;
   if (a->mask_kind == CPU_MASK_F32 || a->type == CPU_F32) return ((const float *)m->p)[at];

@@ -86,6 +86,7 @@ int mx_ndim(mx x);
 int mx_dim(mx x, int axis);  // negative axes count from the end; 1 for an axis that is not there
 mx_ints mx_shape(mx x);
 size_t mx_size(mx x);        // elements
+mx mx_length(mx x, int axis);  // mx_dim as data, int32 of rank 0: a trace does not hold it
 
 // ---- element types ------------------------------------------------------------------------------------------------
 mx mx_astype(mx x, dtype t);  // MLX's conversion; x itself if it has the type
@@ -174,7 +175,7 @@ typedef struct mx_attend_desc {
   bool stock;         // of MLX's operators on the CPU device too, for tests
 } mx_attend_desc;
 // [B, H, S, Dv] of q's type; softmax and sums in float32; a row that sees nothing is zero. Holds neither P nor T, so that
-// a trace of it serves any. Columns of the mask: past row j is j, new row i is past_len + i.
+// a trace of it serves any. Columns of the mask: past row j is j, new row i is past_len + i; what is beyond them is not seen.
 mx mx_attend(const mx_attend_desc *d);
 
 // Random numbers of float32, a function of the seed and the shape alone.

@@ -67,6 +67,7 @@ class CachedAttention : public mc::Primitive {
     size_t at = 3;
     if (has_ & HAS_PAST) {
       a.past = in[at].shape(2);
+      if (in[at + 1].shape(2) != a.past) throw std::invalid_argument("past keys and values of different lengths");
       a.past_k = rows_of(in[at++]);
       a.past_v = rows_of(in[at++]);
     }
@@ -74,6 +75,7 @@ class CachedAttention : public mc::Primitive {
     if (has_ & HAS_MASK) {
       auto &m = in[at++];
       a.mask = mask_of(m);
+      a.columns = m.shape(-1) == 1 ? INT64_MAX : m.shape(-1);
       a.mask_kind = m.dtype() == mc::bool_ ? CPU_MASK_BOOL : m.dtype() == mc::float32 ? CPU_MASK_F32 : CPU_MASK_TYPE;
     }
     if (has_ & HAS_SINK) a.sink = in[at++].data<float>();

@@ -88,6 +88,7 @@ extern "C" {
   }
 #include "mx/mx_ops.inc"
 
+mx mx_length(mx x, int axis) { return mx_call(ON(x) mc::number_of_elements(mx_a(x), {axis}, false, mc::int32, s) END); }
 mx mx_astype(mx x, dtype t) {
   if (mx_dtype(x) == t) return x;
   return mx_call(ON(x) mx_follow(mx_a(x), s, [&](auto &a) { return mc::astype(a, mx_to_dtype(t), s); }) END);

@@ -64,15 +64,6 @@ static mx heads_of(op *o, size_t i, const char *heads_attr) {
                  (long long)heads);
 }
 
-static bool past_fits(op *o, size_t i, mx fresh) {
-  mx past = in(o, i);
-  if (!past || (mx_ndim(past) == 4 && mx_dim(past, 0) == mx_dim(fresh, 0) && mx_dim(past, 1) == mx_dim(fresh, 1) &&
-                mx_dim(past, 3) == mx_dim(fresh, 3) && mx_dim(past, 2) == mx_dim(in(o, A_PAST_K), 2)))
-    return true;
-  op_fail(o, "input %zu must have shape [%d, %d, rows, %d]", i, mx_dim(fresh, 0), mx_dim(fresh, 1), mx_dim(fresh, 3));
-  return false;
-}
-
 static bool attention_inputs(op *o, attn *a) {
   a->q = heads_of(o, A_Q, "q_num_heads");
   a->k = heads_of(o, A_K, "kv_num_heads");
@@ -90,7 +81,7 @@ static bool attention_inputs(op *o, attn *a) {
 }
 
 static bool attention_append(op *o, attn *a) {
-  if (!past_fits(o, A_PAST_K, a->k) || !past_fits(o, A_PAST_V, a->v)) return false;
+  if (!attn_past_fits(o, A_PAST_K, A_PAST_K, a->k) || !attn_past_fits(o, A_PAST_V, A_PAST_K, a->v)) return false;
   a->k = attn_append(in(o, A_PAST_K), a->k);
   a->v = attn_append(in(o, A_PAST_V), a->v);
   return true;

@@ -93,6 +93,15 @@ mx attn_join(mx x) {
   return mx_reshape(mx_transpose(x, MXI(0, 2, 1, 3)), MXI(mx_dim(x, 0), mx_dim(x, 2), mx_dim(x, 1) * mx_dim(x, 3)));
 }
 
+bool attn_past_fits(op *o, size_t i, size_t key, mx fresh) {
+  mx past = in(o, i);
+  if (!past || (mx_ndim(past) == 4 && mx_dim(past, 0) == mx_dim(fresh, 0) && mx_dim(past, 1) == mx_dim(fresh, 1) &&
+                mx_dim(past, 3) == mx_dim(fresh, 3) && mx_dim(past, 2) == mx_dim(in(o, key), 2)))
+    return true;
+  op_fail(o, "past input %zu must have shape [%d, %d, rows, %d]", i, mx_dim(fresh, 0), mx_dim(fresh, 1), mx_dim(fresh, 3));
+  return false;
+}
+
 mx attn_append(mx past, mx fresh) {
   mx parts[2] = {past, fresh};
   return past && mx_dim(past, 2) ? mx_concatenate(mx_scope_of(fresh), parts, 2, 2) : fresh;

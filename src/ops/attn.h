@@ -30,6 +30,8 @@ mx attn_split(mx x, int heads);      // [B, S, H * D] as [B, H, S, D]
 mx attn_join(mx x);                  // and back
 // Takes a packed *q [.., (heads + 2 * kv_heads) * size] apart along its last axis, whose width the caller has checked.
 void attn_unpack(mx *q, mx *k, mx *v, int heads, int kv_heads, int size);
+// Is past input i absent, or [B, heads, rows, size] like the fresh rows, with as many rows as past input `key`? Else fails.
+bool attn_past_fits(op *o, size_t i, size_t key, mx fresh);
 mx attn_append(mx past, mx fresh);   // along the rows; past may be NULL
 // Bool, broadcasts to [B, H, rows, keys]: key <= query + offset. NULL where that is always so. offset is not negative.
 mx attn_causal(mx_scope *s, int rows, int keys, int offset);

@@ -352,15 +352,6 @@ static void gqa_run(op *o, gqa_plan *p) {
   out(o, 2, r.v);
 }
 
-static bool gqa_cache_fits(op *o, const gqa_plan *p, size_t i, mx fresh) {
-  mx past = in(o, i);
-  if (!past || (mx_ndim(past) == 4 && mx_dim(past, 0) == p->batch && mx_dim(past, 1) == p->kv_heads &&
-                mx_dim(past, 3) == mx_dim(fresh, 3) && mx_dim(past, 2) == mx_dim(in(o, G_PAST_K), 2)))
-    return true;
-  op_fail(o, "input %zu must have shape [%d, %d, rows, %d]", i, p->batch, p->kv_heads, mx_dim(fresh, 3));
-  return false;
-}
-
 // ---- in a trace: lengths and positions are data ---------------------------------------------------------------------------
 // Tokens before the new ones, int32 [B].
 static mx past_tokens(op *o, const gqa_plan *p, const op_cache *c) {
@@ -433,7 +424,8 @@ static void gqa(op *o) {
   p->window = (int)attr_i(o->n, "local_window_size", -1);
   p->causal = attr_i(o->n, "causal", 1) != 0;
   p->slides = attr_i(o->n, "sliding_window_cache", 0) != 0;
-  bool fits = gqa_split(o, p) && gqa_cache_fits(o, p, G_PAST_K, p->k) && gqa_cache_fits(o, p, G_PAST_V, p->v);
+  bool fits = gqa_split(o, p) && attn_past_fits(o, G_PAST_K, G_PAST_K, p->k) &&
+              attn_past_fits(o, G_PAST_V, G_PAST_K, p->v);
   if (fits && in_trace(o)) {
     gqa_traced(o, p);
   } else if (fits && gqa_lengths(o, p)) {

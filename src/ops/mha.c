@@ -230,6 +230,7 @@ static void mha_traced(op *o, mha *m, op_cache *c, size_t past_k, places at) {
   mx_attend_desc d = {.q = m->a.q, .k = m->a.k, .v = m->a.v, .mask = traced_mask(o, m, at), .causal = one_way,
                       .scale = (float)attn_scale(o, mx_dim(m->a.q, 3))};
   mx past = in(o, at.past_length);
+  if (past && d.mask) untraced(o, "past_sequence_length beside a mask");
   if (past) d.past_len = mx_broadcast_to(mx_reshape(mx_astype(past, DT_I32), MXI(1)), MXI(m->batch));
   if (!mx_ok(o->s)) return;
   mx y = cached_attention(o, c, &d, past_k, 1);

@@ -86,6 +86,7 @@ void require_known(claim *c, const char *const *attrs);  // declines for an attr
 typedef struct op_memo op_memo;
 // A cache that the route takes care of: in() gives its past, or none when nothing is past; what goes to out() is not the
 // present but its new rows alone.
+enum { CACHE_ROWS = 2 };  // the axis of its rows
 typedef struct op_cache {
   bool first;  // the first prompt: nothing is past
   mx pos;      // set by translate(): int32 [B], the row in each entry's cache where the new ones begin; NULL: behind past

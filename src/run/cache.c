@@ -4,7 +4,7 @@
 
 #include "cpu/pool.h"
 
-enum { ROWS = 2, WORTH_A_FORK = 1 << 18 };
+enum { WORTH_A_FORK = 1 << 18 };
 
 static const tensor *past_of(const layout *l, const run_io *io, size_t i, size_t *c) {
   *c = (size_t)l->cache_of[i];
@@ -20,10 +20,11 @@ static int64_t place_of(const int32_t *places, size_t n, int64_t b, int64_t behi
 bool cache_places_fit(const layout *l, const facts *f, const run_io *io, size_t c, const int32_t *places, size_t n) {
   const tensor *past = &io->in[l->caches[c].past[0]];
   if (n != 1 && n != (size_t)past->dims[0]) return false;
-  bool behind = n == 1 && places[0] == CACHE_BEHIND;
-  if (behind) return f->past == past->dims[ROWS];
+  int64_t held = past->dims[CACHE_ROWS];
+  if (n == 1 && places[0] == CACHE_BEHIND) return f->past == held;
+  if (f->past < held) held = f->past;
   for (size_t b = 0; b < n; b++)
-    if (places[b] < 0 || places[b] > f->past || places[b] + f->rows > f->total) return false;
+    if (places[b] < 0 || places[b] > held || places[b] + f->rows > f->total) return false;
   return true;
 }
 
@@ -55,8 +56,8 @@ bool cache_write(const layout *l, const run_io *io, size_t i, const void *rows, 
                  const int32_t *places, size_t n, err *e) {
   size_t c;
   const tensor *past = past_of(l, io, i, &c);
-  copy_job j = {.past = past->data, .rows = rows, .heads = dims[1], .old = past->dims[ROWS], .fresh = dims[ROWS],
-                .all = past->dims[ROWS], .row = (size_t)dims[3] * element, .places = places, .n = n};
+  copy_job j = {.past = past->data, .rows = rows, .heads = dims[1], .old = past->dims[CACHE_ROWS], .fresh = dims[CACHE_ROWS],
+                .all = past->dims[CACHE_ROWS], .row = (size_t)dims[3] * element, .places = places, .n = n};
   for (int64_t b = 0; b < dims[0]; b++) {
     int64_t end = place_of(places, n, b, j.old) + j.fresh;
     if (end > j.all) j.all = end;

@@ -56,11 +56,12 @@ static bool switched_off(const opts *o, route_kind kind) {
 static why_eager refuse(const compiled *c, const facts *f, const run_io *io) {
   if (switched_off(c->o, f->kind)) return WHY_SWITCH;
   if (c->l.never != WHY_NONE) return c->l.never;
+  if (!f->sound) return WHY_REQUIRED;
   for (size_t i = 0; i < io->n_in; i++) {
     const tensor *t = &io->in[i];
     if (c->l.by_value[i] && t->bytes > KEYED_BYTES) return WHY_LARGE_VALUE;
     for (int a = 0; a < t->rank; a++)
-      if (!t->dims[a] && !(c->l.past_of[i] >= 0 && a == 2)) return WHY_EMPTY;
+      if (!t->dims[a] && !(c->l.past_of[i] >= 0 && a == CACHE_ROWS)) return WHY_EMPTY;
   }
   return WHY_NONE;
 }

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-enum { ROWS_AXIS = 2 };
-
 // ---- a program --------------------------------------------------------------------------------------------------------
 static int input_at(const graph *g, const value *v) {
   for (size_t i = 0; v && i < g->n_inputs; i++)
@@ -92,7 +90,7 @@ static void find_rows(const graph *g, layout *l) {
   }
   for (size_t c = 0; c < l->n_caches && l->rows_of < 0; c++) {
     l->rows_of = input_at(g, l->caches[c].n->in[0]);
-    l->rows_axis = l->rows_of >= 0 && g->inputs[l->rows_of]->rank == 4 ? ROWS_AXIS : 1;
+    l->rows_axis = l->rows_of >= 0 && g->inputs[l->rows_of]->rank == 4 ? CACHE_ROWS : 1;
   }
 }
 
@@ -139,32 +137,38 @@ static int64_t total_of(const layout *l, const run_io *io) {
   return l->mask >= 0 && io->in[l->mask].rank == 2 ? io->in[l->mask].dims[1] : -1;
 }
 
+static bool lengths_agree(const layout *l, const run_io *io) {
+  for (size_t c = 0; c < l->n_caches; c++)
+    if (dim_at(&io->in[l->caches[c].past[0]], CACHE_ROWS) != dim_at(&io->in[l->caches[c].past[1]], CACHE_ROWS)) return false;
+  return true;
+}
+
 facts facts_of(const layout *l, const run_io *io) {
-  facts f = {.kind = ROUTE_GENERAL, .rows = 1};
+  facts f = {.kind = ROUTE_GENERAL, .rows = 1, .sound = true};
   if (!l->n_caches) return f;
   int64_t rows = l->rows_of >= 0 ? dim_at(&io->in[l->rows_of], l->rows_axis) : -1, total = total_of(l, io);
-  int64_t capacity = dim_at(&io->in[l->caches[0].past[0]], ROWS_AXIS);
+  int64_t capacity = dim_at(&io->in[l->caches[0].past[0]], CACHE_ROWS);
   if (rows > 0) f.rows = rows;
   f.kind = f.rows == 1 ? ROUTE_DECODE : ROUTE_PREFILL;
   f.past = capacity < 0 ? 0 : capacity;
   bool known = rows > 0 && total >= rows;
-  f.shared = known && capacity > total - rows;
-  if (f.shared) f.past = total - rows;
+  if (known && capacity > total - rows) f.past = total - rows;  // shared: there is room for more
   f.first = known && total == rows;
   f.total = known ? total : f.past + f.rows;
+  f.sound = f.total == f.past + f.rows && lengths_agree(l, io);
   return f;
 }
 
 bool facts_free(const layout *l, const facts *f, const graph *g, const run_io *io, size_t i, int axis) {
   if (!l->n_caches || f->past < 1 || l->by_value[i]) return false;
   const tensor *t = &io->in[i];
-  if (l->past_of[i] >= 0) return axis == ROWS_AXIS;
+  if (l->past_of[i] >= 0) return axis == CACHE_ROWS;
   const value *v = g->inputs[i];
   bool open = v->rank < 0 || v->dims[axis] < 0;
   return open && t->rank > 1 && axis == t->rank - 1 && t->dims[axis] == f->total && f->total > f->rows;
 }
 
 int64_t facts_dim(const layout *l, const facts *f, const run_io *io, size_t i, int axis) {
-  bool rows = l->past_of[i] >= 0 && axis == ROWS_AXIS;
+  bool rows = l->past_of[i] >= 0 && axis == CACHE_ROWS;
   return rows && f->past < io->in[i].dims[axis] ? f->past : io->in[i].dims[axis];
 }

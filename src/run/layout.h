@@ -24,7 +24,7 @@ typedef struct layout {
   why_eager never;      // why no run can be compiled; WHY_NONE if some can
 } layout;
 
-// In the graph's arena. False with an error when out of memory.
+// Made in the graph's arena. False with an error when out of memory.
 bool layout_of(const program *p, layout *l, err *e);
 
 typedef struct facts {
@@ -32,8 +32,8 @@ typedef struct facts {
   int64_t rows;   // new ones (the query's length), 1 if nothing tells
   int64_t past;   // rows of the cache that are handed on: those before the new ones if they are known, else all
   int64_t total;  // past and new ones
-  bool shared;    // the cache has room for more than it holds
   bool first;     // nothing is past
+  bool sound;     // keys and values of each cache have one length, and the total is no more than past and new rows
 } facts;
 
 facts facts_of(const layout *l, const run_io *io);

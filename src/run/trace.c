@@ -159,8 +159,8 @@ bool trace_inputs(const program *p, const layout *l, const facts *f, const run_i
     if (l->by_value[i]) continue;
     *in = io_wrap_one(s, &io->in[i]);
     if (l->past_of[i] >= 0) {
-      int64_t rows = facts_dim(l, f, io, i, 2);
-      if (rows < mx_dim(*in, 2)) *in = mx_slice_axis(*in, 2, 0, (int)rows);
+      int64_t rows = facts_dim(l, f, io, i, CACHE_ROWS);
+      if (rows < mx_dim(*in, CACHE_ROWS)) *in = mx_slice_axis(*in, CACHE_ROWS, 0, (int)rows);
     }
     in++;
   }
