@@ -1,5 +1,8 @@
 #include "base/dtype.h"
 
+#include <math.h>
+#include <string.h>
+
 static const struct {
   const char *name;
   size_t size;
@@ -44,4 +47,19 @@ void dtype_pack(dtype t, const uint8_t *codes, uint8_t *packed, size_t n) {
     if (i % each == 0) packed[i / each] = 0;
     packed[i / each] = (uint8_t)(packed[i / each] | (codes[i] & mask) << (i % each * bits));
   }
+}
+
+double dtype_f16_value(uint16_t bits) {
+  int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  double v = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+             : exponent     ? ldexp(fraction + 1024, exponent - 25)
+                            : ldexp(fraction, -24);
+  return bits >> 15 ? -v : v;
+}
+
+double dtype_bf16_value(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float f;
+  memcpy(&f, &wide, sizeof f);
+  return (double)f;
 }

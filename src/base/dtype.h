@@ -64,6 +64,9 @@ static inline bool dtype_is_int(dtype t) { return dtype_in(t, DTS_INT); }
 const char *dtype_name(dtype t);  // "float32", "int64", ... ; "undefined" for what is not a type
 size_t dtype_size(dtype t);       // bytes of an element; 0 for strings and for types under a byte
 
+double dtype_f16_value(uint16_t bits);
+double dtype_bf16_value(uint16_t bits);
+
 dtype dtype_code(dtype t);   // what codes of a narrow type are held in: int8 for int4 and int2, else uint8; any other t itself
 size_t dtype_shared(dtype t);  // elements that share a byte on the host, the first in the lowest bits: 4, 2 or 1
 // Codes from and to a host's bytes; n elements. Bits that no element has are zero.

@@ -34,6 +34,7 @@ typedef struct job {
   const cpu_attend *a;
   block_fn block;
   int64_t rows_each, blocks, parts, width, value_width;
+  size_t queries;   // of a block, at most
   float *sums;      // [items / parts, parts, queries, value_width + 2]
   float *room;      // scratch for each thread
   size_t room_each, sums_each;
@@ -70,12 +71,11 @@ static void sum_item(void *ctx, size_t item, int thread) {
   k.from = k.past * part / j->parts;
   k.to = k.past * (part + 1) / j->parts;
   k.with_new = part == j->parts - 1;
-  size_t queries = ATTEND_QUERIES > (size_t)group_of(a) ? ATTEND_QUERIES : (size_t)group_of(a);
-  k.y = scratch(&sums, queries * (size_t)j->value_width);
-  k.most = scratch(&sums, queries);
-  k.sum = scratch(&sums, queries);
-  k.q = scratch(&room, queries * (size_t)j->width);
-  k.products = scratch(&room, queries * ATTEND_TILE);
+  k.y = scratch(&sums, j->queries * (size_t)j->value_width);
+  k.most = scratch(&sums, j->queries);
+  k.sum = scratch(&sums, j->queries);
+  k.q = scratch(&room, j->queries * (size_t)j->width);
+  k.products = scratch(&room, j->queries * ATTEND_TILE);
   k.turned = scratch(&room, (size_t)j->width * ATTEND_TILE);
   k.room = room;
   memset(k.y, 0, (size_t)(k.queries * j->value_width) * sizeof *k.y);
@@ -118,8 +118,7 @@ static void put(const cpu_attend *a, int64_t at, float f) {
 
 static void join_query(const job *j, const float *first, int64_t x, int64_t h, int64_t out) {
   const cpu_attend *a = j->a;
-  size_t queries = ATTEND_QUERIES > (size_t)group_of(a) ? ATTEND_QUERIES : (size_t)group_of(a);
-  size_t most_at = queries * (size_t)j->value_width + (size_t)x, sum_at = most_at + queries;
+  size_t most_at = j->queries * (size_t)j->value_width + (size_t)x, sum_at = most_at + j->queries;
   float most = a->sink ? a->sink[h] : -INFINITY, sum = 0;
   for (int64_t p = 0; p < j->parts; p++) {
     float m = first[(size_t)p * j->sums_each + most_at];
@@ -166,9 +165,10 @@ bool cpu_attend_run(const cpu_pool *pool, const cpu_attend *a, cpu_attend_isa is
   j.parts = j.parts < 1 ? 1 : j.parts > 2 * threads ? 2 * threads : j.parts;
   j.width = padded(a->size);
   j.value_width = padded(a->value_size);
-  size_t queries = ATTEND_QUERIES > group ? ATTEND_QUERIES : (size_t)group, wider = (size_t)(j.width > j.value_width ? j.width : j.value_width);
-  j.sums_each = queries * (size_t)(j.value_width + 2);
-  j.room_each = queries * (size_t)(j.width + ATTEND_TILE) + (size_t)(j.width + 0) * ATTEND_TILE + wider * ATTEND_TILE;
+  j.queries = ATTEND_QUERIES > group ? ATTEND_QUERIES : (size_t)group;
+  size_t wider = (size_t)(j.width > j.value_width ? j.width : j.value_width);
+  j.sums_each = j.queries * (size_t)(j.value_width + 2);
+  j.room_each = j.queries * (size_t)(j.width + ATTEND_TILE) + ((size_t)j.width + wider) * ATTEND_TILE;
   size_t sums = 0, room = 0;
   bool fits = size_mul((size_t)(items * j.parts), j.sums_each * sizeof(float), &sums) &&
               size_mul((size_t)threads, j.room_each * sizeof(float), &room);

@@ -70,6 +70,13 @@ value *graph_find(const graph *g, const char *name) {
   return NULL;
 }
 
+int graph_input_of(const graph *g, const value *v) {
+  while (v && v->outer) v = v->outer;
+  for (size_t i = 0; v && v->is_input && i < g->n_inputs; i++)
+    if (g->inputs[i] == v) return (int)i;
+  return -1;
+}
+
 bool graph_set_nodes(graph *g, size_t n, err *e) {
   g->nodes = ARENA_ARRAY(g->mem, node, n);
   if (!g->nodes) return FAIL(e, ERR_NO_MEMORY, "out of memory for %zu nodes", n);

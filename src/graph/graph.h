@@ -93,5 +93,6 @@ void graph_free(graph *g);  // NULL is fine; bodies go with their main graph, an
 // Building, for importers and tests. All return NULL (or false) with an error when out of memory.
 value *graph_value(graph *g, const char *name, dtype type, int rank, const int64_t *dims, err *e);
 value *graph_find(const graph *g, const char *name);  // NULL if there is none
+int graph_input_of(const graph *g, const value *v);  // the place of g's input that v is or, in a body, stands for; -1: it is none
 bool graph_set_nodes(graph *g, size_t n, err *e);     // room for n nodes, zeroed; fill nodes[i] then graph_link
 bool graph_link(graph *g, err *e);                    // producers, consumer counts, indices; checks that order is topological

@@ -49,7 +49,8 @@ constexpr size_t FOLD_FREELY = size_t{1} << 20;
 
 // MLX's elementwise operators broadcast their operands to a shape that the primitive holds; in a replay it follows from
 // the operands.
-bool is_broadcast(const mc::array &a) { return a.has_primitive() && std::strcmp(a.primitive().name(), "Broadcast") == 0; }
+bool is_broadcast(const mc::Primitive &p) { return std::strcmp(p.name(), "Broadcast") == 0; }
+bool is_broadcast(const mc::array &a) { return a.has_primitive() && is_broadcast(a.primitive()); }
 
 arrays placeholders(const std::vector<mx_spec> &in) {
   arrays result;
@@ -206,7 +207,7 @@ class assembler {
           if (source < b->second->out) b->second->peers.push_back(source);
         }
       }
-      if (std::strcmp(c.primitive->name(), "Broadcast") == 0) broadcasts[c.out] = &c;
+      if (is_broadcast(*c.primitive)) broadcasts[c.out] = &c;
     }
   }
 

@@ -35,12 +35,6 @@ static const int64_t *ints(builder *b, const char *name, size_t n) {
   return NULL;
 }
 
-static double half_value(uint16_t h) {
-  int e = h >> 10 & 31, m = h & 1023;
-  double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(m + 1024, e - 25) : ldexp(m, -24);
-  return h >> 15 ? -v : v;
-}
-
 // The numbers of attribute name, or of the tensor that may stand in its place; NULL if there are none.
 static double *numbers(builder *b, const char *name, const char *in_tensor, size_t *n) {
   const float *f = name ? attr_floats(b->n, name, n) : NULL;
@@ -51,7 +45,7 @@ static double *numbers(builder *b, const char *name, const char *in_tensor, size
     if (f) v[i] = (double)f[i];
     else if (t->type == DT_F32) v[i] = (double)((const float *)t->data)[i];
     else if (t->type == DT_F64) v[i] = ((const double *)t->data)[i];
-    else if (t->type == DT_F16) v[i] = half_value(((const uint16_t *)t->data)[i]);
+    else if (t->type == DT_F16) v[i] = dtype_f16_value(((const uint16_t *)t->data)[i]);
     else if (t->type == DT_U8) v[i] = ((const uint8_t *)t->data)[i];
     else return *n = 0, NULL;
   }

@@ -104,19 +104,19 @@ static bool in_range(op *o, size_t input, int64_t index, int extent) {
 // Extents as int32, one or a row of them.
 static mx extents_array(op *o, const int *extents, int n) { return mx_from(o->s, extents, DT_I32, (mx_ints){n > 1, {n}}); }
 
-static mx guarded(op *o, mx index, const int *extents, int n) {
-  mx e = mx_astype(extents_array(o, extents, n), mx_dtype(index));
-  mx low = mx_neg(e), high = mx_sub(e, mx_scalar(e, 1));
+static mx kept_within(op *o, mx index, mx low, mx high) {
   trace_require(o, mx_logical_and(mx_greater_equal(index, low), mx_less_equal(index, high)));
   return mx_clip(index, low, high);
 }
 
+static mx guarded(op *o, mx index, const int *extents, int n) {
+  mx e = mx_astype(extents_array(o, extents, n), mx_dtype(index));
+  return kept_within(o, index, mx_neg(e), mx_sub(e, mx_scalar(e, 1)));
+}
+
 mx index_below(op *o, mx index, int rows, const char *what) {
-  if (in_trace(o) && mx_size(index) && !mx_ready(index)) {
-    mx low = mx_scalar(index, 0), high = mx_scalar(index, rows - 1);
-    trace_require(o, mx_logical_and(mx_greater_equal(index, low), mx_less_equal(index, high)));
-    return mx_clip(index, low, high);
-  }
+  if (in_trace(o) && mx_size(index) && !mx_ready(index))
+    return kept_within(o, index, mx_scalar(index, 0), mx_scalar(index, rows - 1));
   mx wide = mx_astype(index, DT_I64);
   size_t n = mx_size(wide);
   const int64_t *v = n ? mx_read(wide) : NULL;

@@ -50,10 +50,14 @@ static void claim_body(claim *c, const char *name, const graph *body) {
 static const op_row *ask(claim *c) {
   const node *n = c->n;
   const op_row *row = registry_find(n->domain, n->op_type, n->since);
-  const char *why = absent_reason(n->domain, n->op_type);
-  if (row) claim_row(c, row);
-  else if (registry_knows(n->domain, n->op_type)) claim_decline(c, "version %d of the operator is not supported", n->since);
-  else claim_decline(c, "%s", why ? why : "the operator is not supported");
+  if (row) {
+    claim_row(c, row);
+  } else if (registry_knows(n->domain, n->op_type)) {
+    claim_decline(c, "version %d of the operator is not supported", n->since);
+  } else {
+    const char *why = absent_reason(n->domain, n->op_type);
+    claim_decline(c, "%s", why ? why : "the operator is not supported");
+  }
   for (size_t i = 0; i < n->n_attrs && !c->declined; i++)
     if (n->attrs[i].kind == ATTR_GRAPH) claim_body(c, n->attrs[i].name, n->attrs[i].g);
   return row;

@@ -10,27 +10,12 @@ node *made_by(const value *v, const char *op_type) { return v && is_op(v->produc
 bool only_use(const value *v) { return v && v->consumers == 1 && !v->is_output; }
 
 // ---- constants ------------------------------------------------------------------------------------------------------------
-static double from_half(uint16_t h) {
-  int exponent = (h >> 10) & 31, fraction = h & 1023;
-  double x = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
-             : exponent     ? ldexp(1024 + fraction, exponent - 25)
-                            : ldexp(fraction, -24);
-  return h & 0x8000 ? -x : x;
-}
-
-static double from_bfloat(uint16_t h) {
-  uint32_t bits = (uint32_t)h << 16;
-  float f;
-  memcpy(&f, &bits, sizeof f);
-  return (double)f;
-}
-
 static bool first_number(const tensor *t, double *x) {
   switch (t->type) {
     case DT_F32: *x = (double)*(const float *)t->data; return true;
     case DT_F64: *x = *(const double *)t->data; return true;
-    case DT_F16: *x = from_half(*(const uint16_t *)t->data); return true;
-    case DT_BF16: *x = from_bfloat(*(const uint16_t *)t->data); return true;
+    case DT_F16: *x = dtype_f16_value(*(const uint16_t *)t->data); return true;
+    case DT_BF16: *x = dtype_bf16_value(*(const uint16_t *)t->data); return true;
     case DT_I64: *x = (double)*(const int64_t *)t->data; return true;
     case DT_I32: *x = *(const int32_t *)t->data; return true;
     default: return false;

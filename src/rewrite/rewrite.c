@@ -1,5 +1,6 @@
 #include "rewrite/rewrite.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "rewrite/passes.h"
@@ -45,8 +46,10 @@ static bool switch_off(bool off[N_PASSES], const char *name, size_t len, err *e)
     off[i] = off[i] || all || this;
   }
   if (found) return true;
-  return FAIL(e, ERR_INVALID, "option disable_rewrites names '%.*s'; known: all, noop, fold, gelu, silu, layer_norm, rms_norm, "
-              "attention, merge_matmul", (int)len, name);
+  char known[OPTS_TEXT] = "all";
+  for (size_t i = 0, at = 3; i < N_PASSES && at < sizeof known; i++)
+    at += (size_t)snprintf(known + at, sizeof known - at, ", %s", PASSES[i].name);
+  return FAIL(e, ERR_INVALID, "option disable_rewrites names '%.*s'; known: %s", (int)len, name, known);
 }
 
 static bool read_switches(bool off[N_PASSES], const char *list, err *e) {

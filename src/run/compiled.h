@@ -5,9 +5,9 @@
 #pragma once
 #include "base/log.h"
 #include "base/opts.h"
+#include "plan/program.h"
 #include "run/counters.h"
 #include "run/io.h"
-#include "plan/program.h"
 
 typedef struct compiled compiled;  // the closures of one program, for one worker
 

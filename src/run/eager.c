@@ -10,13 +10,10 @@ typedef struct host_inputs {
 // Graph inputs are host memory already: an operator that reads one needs no evaluation.
 static bool host_value(const op_env *env, const value *v, tensor *out) {
   const host_inputs *h = env->route;
-  while (v->outer) v = v->outer;
-  for (size_t i = 0; v->is_input && i < h->io->n_in; i++)
-    if (h->g->inputs[i] == v) {
-      *out = h->io->in[i];
-      return true;
-    }
-  return false;
+  int i = graph_input_of(h->g, v);
+  if (i < 0 || (size_t)i >= h->io->n_in) return false;
+  *out = h->io->in[i];
+  return true;
 }
 
 // values has room for one of each value, then one of each output.

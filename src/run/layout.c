@@ -3,12 +3,6 @@
 #include <string.h>
 
 // ---- a program --------------------------------------------------------------------------------------------------------
-static int input_at(const graph *g, const value *v) {
-  for (size_t i = 0; v && i < g->n_inputs; i++)
-    if (g->inputs[i] == v) return (int)i;
-  return -1;
-}
-
 static int output_at(const graph *g, const value *v) {
   for (size_t i = 0; v && i < g->n_outputs; i++)
     if (g->outputs[i] == v) return (int)i;
@@ -28,7 +22,7 @@ static void mark_by_value(const graph *g, const value *v, bool *seen, bool *by_v
   while (v && v->outer) v = v->outer;
   if (!v || v->constant || v->id >= g->n_values || g->values[v->id] != v || seen[v->id]) return;
   seen[v->id] = true;
-  int i = input_at(g, v);
+  int i = graph_input_of(g, v);
   if (i >= 0) by_value[i] = true;
   const node *n = v->producer;
   if (!n || !strcmp(n->op_type, "Shape") || !strcmp(n->op_type, "Size")) return;
@@ -42,7 +36,7 @@ static bool cache_at_border(const graph *g, const step *st, cache_node *c) {
   c->n = n;
   for (size_t k = 0; k < 2; k++) {
     const value *past = at(n->in, n->n_in, st->row->past_in + k), *present = at(n->out, n->n_out, st->row->present_out + k);
-    int in = input_at(g, past), out = output_at(g, present);
+    int in = graph_input_of(g, past), out = output_at(g, present);
     if (in < 0 || out < 0 || past->consumers != 1 || present->consumers || past->type != present->type) return false;
     c->past[k] = (size_t)in;
     c->present[k] = (size_t)out;
@@ -89,7 +83,7 @@ static void find_rows(const graph *g, layout *l) {
     l->rows_axis = k == 1 ? 1 : -1;
   }
   for (size_t c = 0; c < l->n_caches && l->rows_of < 0; c++) {
-    l->rows_of = input_at(g, l->caches[c].n->in[0]);
+    l->rows_of = graph_input_of(g, l->caches[c].n->in[0]);
     l->rows_axis = l->rows_of >= 0 && g->inputs[l->rows_of]->rank == 4 ? CACHE_ROWS : 1;
   }
 }
@@ -98,7 +92,7 @@ static void find_total(const graph *g, layout *l) {
   l->total = l->mask = -1;
   for (size_t c = 0; c < l->n_caches && l->total < 0; c++) {
     const node *n = l->caches[c].n;
-    if (!strcmp(n->op_type, "GroupQueryAttention")) l->total = input_at(g, at(n->in, n->n_in, 6));
+    if (!strcmp(n->op_type, "GroupQueryAttention")) l->total = graph_input_of(g, at(n->in, n->n_in, 6));
   }
   if (l->total >= 0 && g->inputs[l->total]->type != DT_I32) l->total = -1;
   if (l->n_caches) l->mask = input_named(g, "attention_mask");

@@ -23,13 +23,10 @@ size_t trace_outputs(const program *p, const layout *l) { return p->g->n_outputs
 // ---- what translators may ask -------------------------------------------------------------------------------------------
 static bool host_value(const op_env *env, const value *v, tensor *out) {
   const tracing *t = env->route;
-  while (v->outer) v = v->outer;
-  for (size_t i = 0; i < t->p->g->n_inputs; i++)
-    if (t->p->g->inputs[i] == v && t->l->by_value[i]) {
-      *out = t->io->in[i];
-      return true;
-    }
-  return false;
+  int i = graph_input_of(t->p->g, v);
+  if (i < 0 || !t->l->by_value[i]) return false;
+  *out = t->io->in[i];
+  return true;
 }
 
 static void require(const op_env *env, mx ok) {
