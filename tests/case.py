@@ -199,6 +199,7 @@ def check_runs(case: Case, symbolic: bool) -> None:
 
 
 def compare_ways(got: np.ndarray, want: np.ndarray, what: str) -> None:
+    """Of the compiled and the eager route."""
     assert got.dtype == want.dtype and got.shape == want.shape, what
     if got.tobytes() == want.tobytes():
         return

@@ -6,6 +6,7 @@ import onnx
 import pytest
 
 import onnxruntime_ep_mlx as mlx_ep
+from case import compare_ways
 from onnxruntime_ep_mlx.chat import encode_chat, load_tokenizer
 from onnxruntime_ep_mlx.compare import difference
 from onnxruntime_ep_mlx.demo import smollm2_folder
@@ -31,7 +32,8 @@ def top_gap(logits: np.ndarray) -> float:
 
 def assert_on_mlx(model: Decoder) -> None:
     record = model.record()
-    assert record["claimed"] == record["nodes"] and sum(record["routes"].values()) >= 1, record["declined"]
+    assert record["claimed"] == record["nodes"], record["declined"]
+    assert record["routes"]["prefill"] >= 1 and not record["counters"]["fallbacks"], record["counters"]
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,7 @@ def test_language_model_gives_the_same_tokens(decoders, prompt):
         got += 1
     assert got >= 1
     assert sum(models["mlx"].record()["routes"].values()) > before
+    assert_on_mlx(models["mlx"])
 
 
 def test_shared_cache_gives_the_same_tokens(decoders):
@@ -129,9 +132,11 @@ def compare_sessions(path: str, feeds: dict, max_rel: float) -> None:
     assert record["groups"] == 1
     names = [o.name for o in session.get_outputs()]
     got, want = session.run(None, feeds), open_cpu_session(path).run(None, feeds)
-    for name, mine, theirs in zip(names, got, want):
+    eager = open_mlx_session(path, {"disable_compile": "1"})[0].run(None, feeds)
+    for name, mine, theirs, other in zip(names, got, want, eager):
         assert difference(mine, theirs).max_rel <= max_rel, (name, difference(mine, theirs))
-    assert sum(record_with_id(record["id"])["routes"].values()) == 1
+        compare_ways(mine, other, f"{name}, compiled against eager")
+    assert record_with_id(record["id"])["routes"] == {"eager": 0, "general": 1, "decode": 0, "prefill": 0}
 
 
 def test_sentences_are_ranked():

@@ -12,10 +12,11 @@ import pytest
 
 import zoo_inputs as inputs
 from assignment import assignment_of, check_record, record_assignment
+from case import compare_ways
 from onnxruntime_ep_mlx.compare import EQUAL, difference
 from onnxruntime_ep_mlx.embed import packaged_file
 from onnxruntime_ep_mlx.registration import append_to_session_options
-from onnxruntime_ep_mlx.sessions import newest_record, newest_record_id, open_cpu_session, open_session, record_with_id, session_options
+from onnxruntime_ep_mlx.sessions import newest_record, newest_record_id, open_cpu_session, open_mlx_session, open_session, record_with_id, session_options
 
 REPORT = Path(__file__).resolve().parent.parent / "build" / "reports" / "models.json"
 LINES: dict[str, dict] = {}
@@ -35,6 +36,7 @@ class Pair:
         record, self.at = newest_record(before), assignment_of(self.mlx)
         check_record(record, self.at)
         self.cpu, self.id = open_cpu_session(path), record["id"]
+        self.eager, _ = open_mlx_session(path, {"disable_compile": "1"})
         self.nodes, self.claimed, self.groups, self.declined = (record[k] for k in ("nodes", "claimed", "groups", "declined"))
         self.worst, self.of_largest, self.runs = EQUAL, 0.0, 0
         self.names = [o.name for o in self.mlx.get_outputs()]
@@ -45,6 +47,9 @@ class Pair:
         for k, session in enumerate((self.mlx, self.cpu)):
             feeds_here = {**feeds, **{name: values[k] for name, values in (own or {}).items()}}
             outs.append(dict(zip(self.names, session.run(None, feeds_here))))
+            if k == 0:
+                for name, value in zip(self.names, self.eager.run(None, feeds_here)):
+                    compare_ways(outs[0][name], value, f"{name}, compiled against eager")
         self.runs += 1
         for name in self.names:
             apart = difference(outs[0][name], outs[1][name])
@@ -60,7 +65,8 @@ class Pair:
         REPORT.write_text(json.dumps(LINES, indent=1))
         assert self.claimed == self.nodes >= 1, self.declined
         assert self.at.mlx.total() == self.at.nodes >= 1 and self.at.groups == self.groups == 1, self.at
-        assert sum(record_with_id(self.id)["routes"].values()) == self.runs >= 1
+        assert record_with_id(self.id)["routes"] == {"eager": 0, "general": self.runs, "decode": 0, "prefill": 0}, record_with_id(self.id)["counters"]
+        assert self.runs >= 1
         assert self.of_largest <= ROUNDED if rounded else self.worst.max_rel <= NEAR, (self.worst, self.of_largest)
 
 

@@ -33,27 +33,12 @@ static mx scaled_weight(const node *n, mx b, mx scale, mx scale2, dtype t) {
   return mx_contiguous(mx_transpose(mx_astype(w, t), MXI(1, 0)));
 }
 
-static bool tensor_shape(const tensor *t, mx_ints *shape) {
-  shape->n = t->rank;
-  for (int i = 0; i < t->rank; i++) {
-    if (t->dims[i] < 0 || t->dims[i] > INT_MAX) return false;
-    shape->v[i] = (int)t->dims[i];
-  }
-  return true;
-}
-
-static mx constant_in(mx_scope *s, const node *n, size_t i) {
-  mx_ints shape;
-  const tensor *t = n->in[i]->constant;
-  return tensor_shape(t, &shape) ? narrow_from(s, t, shape) : mx_fail(s, ERR_INVALID, "input %zu is too large", i);
-}
-
 static void *block_prepare(const node *n, mx_device d, err *e) {
   for (size_t i = LF_B; i <= (is_fp4(n) ? LF_SCALE2 : LF_SCALE); i++)
     if (!n->in[i]->constant) return NULL;
   mx_scope *s = mx_scope_new(d);
-  mx w = s ? scaled_weight(n, constant_in(s, n, LF_B), constant_in(s, n, LF_SCALE),
-                           is_fp4(n) ? constant_in(s, n, LF_SCALE2) : NULL, n->in[LF_A]->type)
+  mx w = s ? scaled_weight(n, narrow_from(s, n->in[LF_B]->constant), narrow_from(s, n->in[LF_SCALE]->constant),
+                           is_fp4(n) ? narrow_from(s, n->in[LF_SCALE2]->constant) : NULL, n->in[LF_A]->type)
            : NULL;
   mx_held *held = w && mx_eval(s, &w, 1) ? mx_hold(w) : NULL;
   if (!held) FAIL(e, ERR_NO_MEMORY, "weights cannot be unpacked: %s", s && mx_error(s)->msg[0] ? mx_error(s)->msg : "out of memory");

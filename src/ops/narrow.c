@@ -1,9 +1,23 @@
 #include "ops/narrow.h"
 
+#include <limits.h>
 #include <math.h>
 
 // ---- from the host --------------------------------------------------------------------------------------------------------
-mx narrow_from(mx_scope *s, const tensor *t, mx_ints shape) {
+mx_ints shape_of_tensor(mx_scope *s, const tensor *t) {
+  mx_ints shape = {0};
+  if (t->rank > MX_MAX_RANK) mx_fail(s, ERR_UNSUPPORTED, "a tensor has rank %d; MLX holds at most %d", t->rank, MX_MAX_RANK);
+  else
+    for (int i = 0; i < t->rank; i++) {
+      if (t->dims[i] < 0 || t->dims[i] > INT_MAX)
+        mx_fail(s, ERR_UNSUPPORTED, "a tensor has a dimension of %lld", (long long)t->dims[i]);
+      shape.v[shape.n++] = t->dims[i] < 0 || t->dims[i] > INT_MAX ? 0 : (int)t->dims[i];
+    }
+  return shape;
+}
+
+mx narrow_from(mx_scope *s, const tensor *t) {
+  mx_ints shape = shape_of_tensor(s, t);
   size_t n = 0, each = dtype_shared(t->type);
   if (each == 1) return mx_from(s, t->data, dtype_code(t->type), shape);
   if (!dims_count(t->dims, t->rank, &n) || n / each + (n % each != 0) > t->bytes)

@@ -3,8 +3,9 @@
 #pragma once
 #include "ops/op.h"
 
+mx_ints shape_of_tensor(mx_scope *s, const tensor *t);  // fails the scope for a shape that MLX cannot hold
 // A tensor's data as an array of its own; of a narrow type as codes. Fails the scope when the data is cut short.
-mx narrow_from(mx_scope *s, const tensor *t, mx_ints shape);
+mx narrow_from(mx_scope *s, const tensor *t);
 // Codes as numbers: float32, or the codes themselves for integers. x of a type that MLX has stays as it is.
 mx narrow_values(mx x, dtype t);
 

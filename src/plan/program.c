@@ -61,26 +61,17 @@ static void mark_used(const program *p, bool *used) {
   for (size_t i = 0; i < p->g->n_outputs; i++) used[p->g->outputs[i]->id] = true;
 }
 
-static bool constant_shape(const value *v, mx_ints *shape, err *e) {
+static bool has_all_bytes(const value *v, err *e) {
   const tensor *t = v->constant;
-  size_t count, bytes;
-  *shape = (mx_ints){.n = t->rank};
-  if (t->rank > MX_MAX_RANK) return FAIL(e, ERR_UNSUPPORTED, "constant '%s' has rank %d", v->name, t->rank);
-  size_t each = dtype_shared(t->type);
+  size_t count, bytes, each = dtype_shared(t->type);
   bool fits = dims_count(t->dims, t->rank, &count) && size_mul(count, each > 1 ? 1 : dtype_size(t->type), &bytes);
-  if (!fits || bytes / each + (bytes % each != 0) != t->bytes)
-    return FAIL(e, ERR_INVALID, "constant '%s' holds %zu bytes, which its shape and type do not give", v->name, t->bytes);
-  for (int i = 0; i < t->rank; i++) {
-    if (t->dims[i] > INT_MAX) return FAIL(e, ERR_UNSUPPORTED, "constant '%s' has a dimension over 2^31", v->name);
-    shape->v[i] = (int)t->dims[i];
-  }
-  return true;
+  if (fits && bytes / each + (bytes % each != 0) == t->bytes) return true;
+  return FAIL(e, ERR_INVALID, "constant '%s' holds %zu bytes, which its shape and type do not give", v->name, t->bytes);
 }
 
 static bool hold_constant(program *p, mx_scope *s, const value *v, err *e) {
-  mx_ints shape;
-  if (!constant_shape(v, &shape, e)) return false;
-  mx x = narrow_from(s, v->constant, shape);
+  if (!has_all_bytes(v, e)) return false;
+  mx x = narrow_from(s, v->constant);
   p->constants[v->id] = mx_hold(x);
   if (p->constants[v->id]) return true;
   *e = *mx_error(s);

@@ -10,15 +10,6 @@
 // kept unpacked. A large constant that others read too is not copied just to be moved.
 enum { FOLD_SMALL = 64 << 10, FOLD_MOST = 64 << 20, FOLD_SHARED = 1 << 20, FOLD_MAX_IN = 64, FOLD_MAX_OUT = 16 };
 
-static bool shape_of(const tensor *t, mx_ints *shape) {
-  *shape = (mx_ints){.n = t->rank};
-  for (int i = 0; i < t->rank; i++) {
-    if (t->rank > MX_MAX_RANK || t->dims[i] < 0 || t->dims[i] > 1 << 30) return false;
-    shape->v[i] = (int)t->dims[i];
-  }
-  return true;
-}
-
 // What CastLike takes the type from need not be known: the output has it.
 static bool is_read(const node *n, size_t i) { return n->in[i] && !(i == 1 && is_op(n, "CastLike")); }
 
@@ -67,12 +58,8 @@ static tensor *read_back(edit *ed, mx x) {
 
 static bool translate(mx_scope *s, const node *n, const op_row *row, mx *out) {
   mx in[FOLD_MAX_IN] = {NULL};
-  for (size_t i = 0; i < n->n_in; i++) {
-    mx_ints shape;
-    if (!is_read(n, i)) continue;
-    if (!shape_of(n->in[i]->constant, &shape)) return false;
-    in[i] = narrow_from(s, n->in[i]->constant, shape);
-  }
+  for (size_t i = 0; i < n->n_in; i++)
+    if (is_read(n, i)) in[i] = narrow_from(s, n->in[i]->constant);
   op o = {.n = n, .s = s, .in = in, .out = out};
   mx_at_node(s, n->op_type, n->name);
   if (mx_ok(s)) row->translate(&o);

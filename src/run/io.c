@@ -1,31 +1,12 @@
 #include "run/io.h"
 
-#include <limits.h>
-
 #include "ops/narrow.h"
 #include "run/counters.h"
 
-mx_ints io_shape(mx_scope *s, const tensor *t) {
-  mx_ints shape = {0};
-  if (t->rank > MX_MAX_RANK) mx_fail(s, ERR_UNSUPPORTED, "an input has rank %d; MLX holds at most %d", t->rank, MX_MAX_RANK);
-  else
-    for (int i = 0; i < t->rank; i++) {
-      if (t->dims[i] < 0 || t->dims[i] > INT_MAX)
-        mx_fail(s, ERR_UNSUPPORTED, "an input has a dimension of %lld", (long long)t->dims[i]);
-      shape.v[shape.n++] = t->dims[i] < 0 || t->dims[i] > INT_MAX ? 0 : (int)t->dims[i];
-    }
-  return shape;
-}
-
 mx io_wrap_one(mx_scope *s, const tensor *t) {
-  mx_ints shape = io_shape(s, t);
-  if (!mx_ok(s) || dtype_shared(t->type) > 1) return narrow_from(s, t, shape);
+  mx_ints shape = shape_of_tensor(s, t);
+  if (!mx_ok(s) || dtype_shared(t->type) > 1) return narrow_from(s, t);
   return mx_wrap(s, t->data, dtype_code(t->type), shape);
-}
-
-mx io_copy_in(mx_scope *s, const tensor *t) {
-  mx_ints shape = io_shape(s, t);
-  return narrow_from(s, t, shape);
 }
 
 bool io_wrap(mx_scope *s, const graph *g, const run_io *io, mx *values) {

@@ -18,10 +18,8 @@ typedef struct run_io {
   struct counters *counted;     // gets the bytes copied; may be NULL
 } run_io;
 
-mx_ints io_shape(mx_scope *s, const tensor *t);           // fails the scope for a shape that MLX cannot hold
 bool io_wrap(mx_scope *s, const graph *g, const run_io *io, mx *values);  // inputs into values[value id]
 mx io_wrap_one(mx_scope *s, const tensor *t);  // without a copy where that is safe; the data must stay
-mx io_copy_in(mx_scope *s, const tensor *t);   // a copy
 bool io_write_one(const graph *g, const run_io *io, size_t i, mx x, err *e);  // output i from an evaluated array
 // Computes outs[0..n_out), lets go of everything else in the scope, and copies them out.
 bool io_write(mx_scope *s, const graph *g, const run_io *io, mx *outs, err *e);

@@ -2,6 +2,7 @@
 
 #include <limits.h>
 
+#include "ops/narrow.h"
 #include "run/cache.h"
 #include "run/step.h"
 
@@ -48,7 +49,7 @@ static void fill_inputs(tracing *t, mx_scope *s, const mx *in, mx *values) {
   size_t k = 0;
   for (size_t i = 0; i < g->n_inputs; i++) {
     mx *v = &values[g->inputs[i]->id];
-    *v = t->l->by_value[i] ? io_copy_in(s, &t->io->in[i]) : in[k++];
+    *v = t->l->by_value[i] ? narrow_from(s, &t->io->in[i]) : in[k++];
   }
 }
 
